@@ -112,6 +112,8 @@ class Broker(Service):
         self._calls = calls
         # Nothing below opens or connects anything: that is for ``_open``. Of two parts that need
         # each other, the earlier one is given a function that looks the later one up.
+        # A constructor of one part takes those that stand below it; ``lambda``s bridge the few
+        # places where a lower part asks a higher one, and are called only once the broker is open.
         self._make_storage()
         self._make_ownership()
         self._make_topics(remote_calls)
@@ -143,6 +145,8 @@ class Broker(Service):
         config = self.config
         self.clusters = Clusters(self._configuration)
         self.tenants = Tenants(self._coordination, self._configuration)
+        # The configuration store has what clusters share: clusters, tenants, policies, partitioned
+        # topics. The rest is in this cluster's own ZooKeeper, which is mostly the same one.
         self.namespaces = Namespaces(self._coordination, self._configuration)
         self.partitioned_topics = PartitionedTopics(self._coordination, self._configuration)
         self.persistent_topics = PersistentTopics(self._coordination)
@@ -152,6 +156,9 @@ class Broker(Service):
         self.load_manager = LoadManager(
             self._clock,
             config.load_manager,
+            # The load manager asks the registrations for the leader, and these report a load that
+            # is measured from topics, which need the ownership: a circle, which the two functions
+            # break.
             is_leader=lambda: self.brokers.election.is_leader,
             view_brokers=lambda: self.brokers.view(),
             mover=self._bundle_calls,
@@ -183,6 +190,9 @@ class Broker(Service):
             cluster=config.cluster,
             random=self._random,
             connect=self._connect,
+            # Topics and their policies need each other: policies are stored in a topic, whose
+            # schema versions the directory's registry knows, and are needed to load any other
+            # topic.
             schema_version=lambda topic, number: self.topics.services.schemas.version(
                 topic, number
             ),
@@ -219,6 +229,8 @@ class Broker(Service):
                 remote_topics=self.remote_topics,
             ),
         )
+        # From memory: maintenance counts the load of all topics by bundle, and must not read
+        # ZooKeeper for it.
         bundle_of = self.ownership.rings.last_bundle_of
         self._maintenance = TopicMaintenance(self.topics, self._clock, bundle_of=bundle_of)
 
@@ -237,6 +249,8 @@ class Broker(Service):
             self.non_persistent_topics,
             auto_creation=self.config.policies.auto_creation,
         )
+        # Shared by all sessions of this broker; what belongs to one connection is in its
+        # ``Session``.
         self._context = SessionContext(
             topics=self.topics,
             discovery=self.discovery,
@@ -270,6 +284,8 @@ class Broker(Service):
             self._coordination,
             self._clock,
             self.address,
+            # The load report is what metrics count, so that the leader and an operator see the same
+            # figures.
             self.metrics.load,
             version=PULSAR_VERSION,
             former_broker_ids=self.config.former_broker_ids,
@@ -280,7 +296,13 @@ class Broker(Service):
     # Opening
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        # What is opened first closes last: the parts that store something stand on these.
+        """Open the parts, each after those that it stands on.
+
+        They close in reverse: the registration is deleted, bundles are handed on, connections are
+        closed, then the topics that are left, and last the ledgers, once their writers are done.
+        """
+        # First of all: in a cluster that was not initialized, everything below would fail with
+        # worse words.
         await check_initialized(self._configuration, self.config.cluster)
         await stack.enter_async_context(self.ledgers)
         # Before any record is taken over: where the port is in use, another broker of this address
@@ -288,9 +310,12 @@ class Broker(Service):
         await self._listen(stack)
         await stack.enter_async_context(self.ownership)
         await stack.enter_async_context(self._factory)
+        # The clients of other clusters, before the topics whose replicators use them.
         await stack.enter_async_context(self.remotes)
         await stack.enter_async_context(self.remote_topics)
         await stack.enter_async_context(self.topics)
+        # Reads its topics through a client of this broker, so it opens after the topics, and closes
+        # while they still serve.
         await stack.enter_async_context(self.topic_policies)
         await stack.enter_async_context(self.topic_lists)
         stack.callback(self._close_connections)
@@ -329,6 +354,7 @@ class Broker(Service):
             PeriodicWork("delete unused topics", unused_check_s, maintenance.delete_unused),
             *maintenance.work_of_parts(),
         ):
+            # Last: these are tasks of the broker itself, which end before anything above is closed.
             self.spawn_every(period_s, work, name=name)
 
     async def _listen(self, stack: AsyncExitStack) -> None:
@@ -373,6 +399,7 @@ class Broker(Service):
         if serves(self.config.cluster, policies):
             self.topics.apply_policies(namespace, policies, only)
             return
+        # A task of the directory: it goes on while the follower takes up the next change.
         unloading = self.topics.unload_where(lambda topic: topic.namespace == namespace)
         self.topics.spawn(unloading, name="unload what other clusters serve")
 
@@ -402,6 +429,8 @@ class Broker(Service):
         await self.topics.unload_where(partial(self.ownership.leaves_with, bundle), successor)
 
     async def _hand_on(self) -> None:
+        # Before the bundles are handed on: topics that are closed from now on share one budget of
+        # time.
         self.topics.limit_closing()
         # Each bundle is released to its next owner; what does not fit into the time is closed with
         # the topics.
@@ -412,7 +441,8 @@ class Broker(Service):
         self._close_connections()
 
     def _close_connections(self) -> None:
-        # A copy: a session that closes takes itself out.
+        # A copy: a session that closes takes itself out. The clients look their topics up again,
+        # and find the brokers that have taken the bundles over.
         for session in list(self._context.sessions):
             session.close()
 
@@ -421,6 +451,7 @@ class Broker(Service):
     async def check_health(self) -> None:
         """Publish one message and read it back. Raises what went wrong."""
         # This acquires the bundle of the health check's topic, if no broker owns it.
+        # Always this broker: the namespace is its own (``broker_of_namespace``).
         await self.ownership.owner(self._health.topic)
         await self._health.run()
 
@@ -434,6 +465,7 @@ class Broker(Service):
                 self.metrics.text,
                 cluster=self.config.cluster,
                 version=PULSAR_VERSION,
+                # Without the port, as upstream labels its metrics.
                 host=self.address.broker_id.rpartition(":")[0],
             ),
             check_health=self.check_health,

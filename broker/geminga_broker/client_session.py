@@ -13,17 +13,19 @@ from typing import Protocol
 class ClientSession(Protocol):
     """What producers and consumers need of their connection."""
 
-    # Frames that are written before the loop turns. Consumers append to it, and report the bytes
-    # with ``delivered``.
+    # Frames that are written before the loop turns, in this order. Consumers append to it, and
+    # report the bytes with ``delivered``.
     out: list[bytes]
     # False while the client does not take what it is sent: consumers are sent nothing then.
     is_writable: bool
     # ``/HOST:PORT``, as stats show it.
     address: str
     client_version: str
-    # The highest version of the protocol that both sides speak.
+    # The highest version of the protocol that both sides speak: CONNECT names the client's,
+    # CONNECTED the lower one of the two.
     protocol_version: int
-    # Messages are sent with the metadata that the broker wrote in front of their entry.
+    # Messages are sent with the metadata that the broker wrote in front of their entry: the broker
+    # exposes it, and the client's CONNECT has the feature flag ``supports_broker_entry_metadata``.
     gets_broker_entries: bool
 
     def send(self, frame: bytes) -> None:

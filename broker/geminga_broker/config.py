@@ -147,6 +147,7 @@ class BrokerConfig(PartConfig):
         """The ports of its own that it listens on, by the names of their settings."""
         # With TLS both kinds of ports are open, unless it is to be the only one.
         plain = {} if self.tls_only else {"port": self.port, "web_port": self.web_port}
+        # Without a certificate the TLS ports stay closed, whatever they are set to.
         secured = {"port_tls": self.port_tls, "web_port_tls": self.web_port_tls}
         return plain | secured if self.tls.is_on else plain
 
@@ -177,10 +178,13 @@ class BrokerConfig(PartConfig):
         def url(port_name: str) -> str:
             scheme = SCHEME_OF_PORT[port_name]
             own = f"{scheme}://{host}:{ports[port_name]}" if port_name in ports else ""
+            # Listeners win: where some are set, clients are to use their URLs only.
             return listeners.url(scheme) or own
 
         return BrokerAddress(
             # As upstream: the port of HTTPS stands for the broker where it serves no HTTP.
+            # Two ids for one broker would be two brokers to the cluster: so the id depends on one
+            # port alone.
             broker_id=f"{host}:{ports.get('web_port', self.web_port_tls)}",
             broker_url=url("port"),
             http_url=url("web_port"),

@@ -27,10 +27,13 @@ def runtime_configuration(config: BrokerConfig) -> dict[str, str]:
     """The settings by upstream's names; ``config`` has the ports and limits that were chosen."""
     shown: dict[str, object] = {}
     for each in settings_of(BrokerConfig).values():
+        # Settings of ours alone have no name there, and would only confuse upstream's tools.
         if each.upstream is None:
             continue
         value, unit = each.value_in(config), each.upstream.unit
         # Values that are no numbers have the unit 1; a negative number means "no limit" in any.
+        # ``unit`` is how many of our units one of upstream's is: 60 for minutes, 0.001 for
+        # milliseconds.
         if unit != 1 and cast("float", value) >= 0:
             value = cast("float", value) / unit
         shown[each.upstream.name] = value
@@ -73,6 +76,8 @@ def _text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
+        # Rounded, as seconds become milliseconds or minutes by division; Java prints no digits of
+        # noise.
         return f"{round(value, 6):.15g}"
     if isinstance(value, Sequence) and not isinstance(value, str):
         return f"[{', '.join(map(str, value))}]"

@@ -40,6 +40,7 @@ class Discovery:
     # The broker's setting, which counts where a namespace has none.
     auto_creation: AutoCreationConfig = field(kw_only=True)
     # Set when the broker is registered: whatever is asked before waits for it.
+    # Never cleared: a broker that closes refuses lookups by its ownership (``check_ready``).
     is_open: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     async def owner(self, topic: TopicName, *, authoritative: bool = False) -> Owner:
@@ -59,6 +60,7 @@ class Discovery:
         ``TenantNotFound``, ``TopicNotFound``, ``ServedInOtherClusters``.
         """
         await self.is_open.wait()
+        # Raises where there is no such namespace, before anything else is asked.
         rule = await self._rule(topic)
         # As upstream, topics that a peer cluster serves are answered, too. For all others this
         # raises if this cluster does not serve them.
@@ -70,14 +72,21 @@ class Discovery:
                 return partitions
         # Not partitioned so far. What its use would create is not created here, unless it is to be
         # partitioned: the topic itself is created by the broker that serves it.
+        # Upstream creates the metadata of the partitioned topic at this request, too, which clients
+        # send before they use a topic.
         is_created = create and rule.is_allowed
         wanted = rule.partitions if topic.partition_index < 0 else 0
+        # Existence is asked only where it matters: a topic that may be created without partitions
+        # is answered with 0 in either case.
         if (is_created and not wanted) or await self._exists(topic):
             return 0
         if not is_created:
             raise TopicNotFound(str(topic))
+        # ``create`` makes the record alone; each partition is created by its first user.
         with suppress(PartitionedTopicExists):  # another client's request was faster
             await self.partitioned_topics.create(topic, wanted)
+        # Read again, and not ``wanted``: the faster request may have come from a broker with
+        # another setting.
         return await self.partitioned_topics.partitions(topic)
 
     async def may_create(self, topic: TopicName) -> bool:
@@ -89,6 +98,7 @@ class Discovery:
         """
         await self.is_open.wait()
         rule = await self._rule(topic)
+        # A topic that is not a partition: its namespace's rule decides.
         if topic.partition_index < 0:
             return rule.is_allowed
         # None: the name only looks like that of a partition.
@@ -103,6 +113,8 @@ class Discovery:
             )
         # Creating the partitioned topic allowed its partitions. One may be missing as it was
         # deleted alone, or as it is not persistent and so stored nowhere.
+        # A topic that is being deleted is marked first (``deleted``): its partitions must not come
+        # back one by one while they are deleted.
         return not record.deleted
 
     async def _rule(self, topic: TopicName) -> AutoCreation:
@@ -114,6 +126,7 @@ class Discovery:
 
     async def _exists(self, topic: TopicName) -> bool:
         if topic.is_persistent:
+            # By its node in ZooKeeper, whether or not a broker has it loaded.
             return await self.persistent_topics.exists(topic)
         if topic.partition_index >= 0:
             # A non-persistent partition counts as existing, for its owner may just not have loaded

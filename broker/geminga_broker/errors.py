@@ -22,7 +22,8 @@ from geminga_runtime.errors import GemingaError
 
 
 # Subclasses have ``code``, and ``retry`` where the same request may succeed later. The texts of
-# many are upstream's, as clients and tools match them.
+# many are upstream's, as clients and tools match them. Sessions send ``code`` with the text; REST
+# turns the class into a status (``admin.statuses``).
 class BrokerError(GemingaError):
     """The broker refuses a request and says why."""
 

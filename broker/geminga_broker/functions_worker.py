@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 # A worker accepts a request at once, and answers most of them at once. For a new function it builds
 # an environment, which may take minutes without a byte of the answer.
+# The body of a request is kept to be sent again where a worker redirects it to the leader of the
+# workers.
 LIMITS = ForwardingLimits(
     connect_timeout_s=5.0, silence_timeout_s=300.0, replay_bytes_max=1024 * 1024
 )
@@ -47,12 +49,15 @@ class FunctionsForwarder(Forwarder):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
+        # By the path alone: authorization and everything else is the worker's.
         if self._urls and scope["path"].startswith(TO_WORKERS):
             await self.forward(scope, receive, send, self._urls)
         else:
             await self._app(scope, receive, send)
 
 
+# The worker has three ways to end: its input ends with this process (also where that is killed),
+# the broker closes and terminates it, or it ends by itself and is started again.
 class WorkerProcess(Service):
     """``geminga functions-worker`` with these ``options``, started again whenever it ends.
 
@@ -69,10 +74,12 @@ class WorkerProcess(Service):
         self.spawn_lasting(self._run, name="run the functions worker")
 
     async def _run(self) -> None:
+        # A flag has an empty value, which is left out: ``--log-json`` stands alone.
         words = [word for option in self._options.items() for word in option if word]
         # The worker is not a part of the supervisor that may have started this broker, and must not
         # answer on its control socket.
         supervised = (CONTROL_SOCKET_VARIABLE, PART_NAME_VARIABLE)
+        # Everything else is handed on: proxies, locale and the path of Python modules.
         environment = {name: word for name, word in os.environ.items() if name not in supervised}
         # Until the broker ends, which cancels this.
         while True:
@@ -86,12 +93,14 @@ class WorkerProcess(Service):
             try:
                 code = await process.wait()
             except asyncio.CancelledError:
-                # It ends by itself when its input ends, but only when this process does.
+                # The worker would end by itself with its input, but only when this process ends.
+                # The cancelled task waits for it: no child is left behind.
                 process.terminate()
                 try:
                     async with asyncio.timeout(STOP_TIMEOUT_S):
                         await process.wait()
                 except TimeoutError:
+                    # What its instances had not acknowledged is delivered again.
                     process.kill()
                     await process.wait()
                 raise

@@ -27,18 +27,23 @@ class HealthCheck:
         # Numbers the messages, so that each is known again.
         self._numbers = count()
         # One check at a time: monitoring may ask faster than bookies answer.
+        # Others wait their turn, and then make a check of their own: an answer is never older than
+        # its question.
         self._running = asyncio.Lock()
 
     async def run(self) -> None:
         """Raise ``StorageUnavailable``, or the error that came, unless the message came back."""
         async with self._running:
             try:
+                # Covers loading the topic, too, which asks ZooKeeper.
                 async with asyncio.timeout(CHECK_TIMEOUT_S):
                     await self._publish_and_read()
             except GemingaError:
                 self.is_healthy = False
                 raise
             except TimeoutError:
+                # The check was cut off, but the message is still queued in the log, and may be
+                # stored later: the next check finds it pending.
                 self.is_healthy = False
                 raise StorageUnavailable(
                     f"no message went through in {CHECK_TIMEOUT_S:g} s: are the bookies up, not "
@@ -48,6 +53,7 @@ class HealthCheck:
 
     async def _publish_and_read(self) -> None:
         number, now_ms = next(self._numbers), self._clock.wall_ms()
+        # Loaded for the first check, and again where it was unloaded as unused.
         topic = await self._topics.get(self.topic, create=True)
         if topic.managed_ledger.pending_count:
             # Another message would wait behind it, and the queue would grow with every check.

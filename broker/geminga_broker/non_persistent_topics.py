@@ -41,11 +41,13 @@ class NonPersistentTopics:
 
     async def of(self, ring: BundleRing) -> list[TopicName]:
         """The topics of the ring's namespace, each partition by itself, sorted."""
+        # A set: a bundle that moves while the others are asked may be answered by two brokers.
         topics: set[TopicName] = set()
 
         async def ask(bundle: Bundle) -> None:
             topics.update(await self._elsewhere(bundle))
 
+        # A new deque each time: the pool takes out what is done.
         await self._asking.run(ask, deque(ring.bundles))
         # Read last: a bundle that moved to this broker while the others were asked is not missed.
         topics.update(self.here(ring.bundles[0].namespace))

@@ -47,6 +47,7 @@ from geminga_server.tls.renewal import accepting_tls
 
 log = logging.getLogger(__name__)
 
+# The name of the section in the config file, and of the part for the supervisor.
 PART = "broker"
 LOCALHOST = "127.0.0.1"
 # How long a broker that could not publish at its start waits before it tries again.
@@ -56,14 +57,28 @@ HEALTH_RETRY_S = 5.0
 def main(file: Path | None, flags: Mapping[str, object]) -> int:
     """Run a broker until it is asked to stop; returns the process's exit code."""
     config = load_config(BrokerConfig, PART, file=file, flags=flags)
+    # Before anything is opened: two settings with one port would fail only when the second one
+    # listens.
     require_distinct({f"--{name.replace('_', '-')}": port for name, port in config.ports.items()})
     configure_logging(part_name(PART), level=config.log_level, is_json=config.log_json)
+    # The hand-over to other brokers comes first; the process is killed only after both times.
     close_timeout_s = config.hand_on_budget_s + CLOSE_TIMEOUT_S
     return run_part(lambda stop: serve(config, stop), close_timeout_s=close_timeout_s)
 
 
 async def serve(config: BrokerConfig, stop: StopRequest) -> None:
-    """Open everything, report it, and wait for the request to stop."""
+    """Open everything, report it, and wait for the request to stop. In this order:
+
+    1. The limit of open files, by which ``settled`` bounds the connections, and the ports: they go
+       into records (registration, ownership, the cluster's URLs) before the broker listens.
+    2. ZooKeeper, and the records of the cluster, without which the broker refuses to start.
+    3. The broker: it serves the Pulsar protocol from here on. Then REST, which works on its parts.
+    4. The health check, and only then the report: the supervisor waits for it, and may ask for the
+       end from here on.
+    5. The functions worker, which connects to this broker at once.
+
+    Everything closes in reverse order, so ZooKeeper last, whose session the broker's records need.
+    """
     # Imported here, while ZooKeeper is starting, too: the web framework takes a third of a second.
     from geminga_broker.admin.app import answering_for, create_app  # noqa: PLC0415
     from geminga_broker.admin.routes.cluster.brokers import ROUTINE_PATHS  # noqa: PLC0415
@@ -135,6 +150,8 @@ def functions_urls(config: BrokerConfig) -> tuple[str, ...]:
     """The URLs of functions workers: those that are set, or of the one beside this broker."""
     # The worker listens on the loopback address alone: clients reach it through this broker.
     if runs_worker(config):
+        # Chosen now and bound later by the worker: a port that is taken in between makes the worker
+        # end, and its next start fails too, which its log says.
         return (f"http://{LOCALHOST}:{free_port(LOCALHOST, 0)}",)
     return urls_in(config.functions.functions_worker_web_service_url)
 
@@ -203,10 +220,13 @@ async def check_health(broker: Broker) -> None:
 
     The bookies may be full, or start later; what they have is served meanwhile.
     """
+    # Not an error that ends the broker: what is stored can still be read, and the supervisor would
+    # only start it again into the same state.
     try:
         await broker.check_health()
     except GemingaError as error:
         log.warning("no message goes through: topics can only be read", extra={"why": str(error)})
+        # A task of the broker: it ends with it.
         broker.spawn(wait_until_healthy(broker), name="wait until healthy")
 
 
@@ -233,9 +253,12 @@ async def announce(stack: AsyncExitStack, broker: Broker, stop: StopRequest) -> 
     }
     # Those that the broker does not serve are empty.
     addresses = {purpose: url for purpose, url in addresses.items() if url}
+    # By then ``broker.config`` has the limit that the open files allow.
     connections_max = broker.config.connections.connections_max
     log.info("broker serves", extra={**addresses, "connections_max": connections_max})
     commands = PartCommands(shutdown=stop.ask, check_health=broker.check_health)
+    # On the stack above the broker, so that it is left first: the supervisor asks nothing of a part
+    # that closes.
     await stack.enter_async_context(obeying_supervisor(PART, PULSAR_VERSION, commands, addresses))
 
 
@@ -255,5 +278,7 @@ async def initialize(
         ),
         configuration=configuration,
         instance_id=str(uuid.uuid4()),
+        # Its ports may be others than at its last start, and clients of other clusters go by the
+        # record.
         replace_urls=True,
     )

@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 LOADS_AT_ONCE_MAX = 8
 # What failed, mostly for lack of a connection, is retried after so long; so often the leader checks
 # whether a broker is gone.
+# Topics are served late by this at worst: what they have to replicate waits in their logs.
 PERIOD_S = 5.0
 
 
@@ -69,11 +70,15 @@ class ReplicatedTopics(Service):
         self._is_leader = is_leader
         self._view_brokers = view_brokers
         # Bundles that were acquired, and whose topics were not loaded yet, in this order.
+        # Each once, however often it was acquired: loading looks at what is owned then.
         self._acquired: dict[Bundle, None] = {}
         self._woken = asyncio.Event()
         # The brokers that lived when this one, as the leader, last had all bundles served; None
         # before that, and while it is not the leader.
+        # Only replaced when a whole round has succeeded, so that a round that failed is repeated.
         self._living: frozenset[str] | None = None
+        # Called in the turn in which the bundle becomes this broker's. It only notes: loading takes
+        # requests, and ``acquire`` holds the bundle's lock meanwhile.
         ownership.owned.on_acquired.append(self._note)
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -90,14 +95,20 @@ class ReplicatedTopics(Service):
     async def _load_acquired(self) -> None:
         while True:
             await self._woken.wait()
+            # Before the bundles are taken out: one that is acquired during the loads wakes the next
+            # turn.
             self._woken.clear()
             failed: list[Bundle] = []
             while self._acquired:
+                # The oldest first. Taken out before it is loaded: a bundle that is lost and
+                # acquired again meanwhile is noted anew.
                 bundle = next(iter(self._acquired))
                 del self._acquired[bundle]
                 if not await self._load(bundle):
                     failed.append(bundle)
             # Bundles that are acquired during the pause wait for its end, too.
+            # The failed ones are noted as if they were just acquired: ``_load`` drops those that
+            # have moved on.
             if failed:
                 await asyncio.sleep(PERIOD_S)
                 for bundle in failed:
@@ -110,10 +121,14 @@ class ReplicatedTopics(Service):
         async def load(topic: TopicName) -> None:
             nonlocal is_done
             # The bundle may have moved on, and clients may have had the topic loaded.
+            # Asked when the topic's turn comes, not when the list is made: other topics took their
+            # time.
             if not self._ownership.owns(topic) or topic in self._topics.loaded:
                 return
             try:
                 if await self._has_replicator(topic):
+                    # ``create=False``: the record of the topic may be gone, and loading must not
+                    # bring it back.
                     with suppress(TopicNotFound):  # deleted meanwhile
                         await self._topics.get(topic, create=False)
             except GemingaError as error:
@@ -129,6 +144,7 @@ class ReplicatedTopics(Service):
             log.info(
                 "replicated topics not found", extra={"bundle": str(bundle), "why": str(error)}
             )
+            # False, to be retried, only while this broker owns the bundle.
             return bundle not in self._ownership.owned.generations
         # The list is of the whole namespace.
         within = deque(topic for topic in topics if bundle.covers(topic.hash))
@@ -145,12 +161,15 @@ class ReplicatedTopics(Service):
         if not serves(self._policies.cluster, policies):
             return []
         # Topics may be replicated by policies of their own.
+        # Before they are resolved: until the own policies of its topics are read, a topic that is
+        # replicated by them alone would look as if it were not.
         await self._policies.topics.ready(namespace)
         topics = await self._persistent_topics.names(namespace)
         return [t for t in topics if self._policies.resolve(t, policies).replication.remotes]
 
     async def _has_replicator(self, topic: TopicName) -> bool:
         """Whether anything was replicated yet: without a cursor nothing waits in the log."""
+        # From ZooKeeper, where each cursor is a node: a topic need not be loaded for that.
         cursors = await self._persistent_topics.cursors(topic)
         return any(remote_of_cursor(each) is not None for each in cursors)
 
@@ -158,12 +177,14 @@ class ReplicatedTopics(Service):
 
     async def serve_unowned(self) -> None:
         """As the leader, have replicated topics served that no broker owns."""
+        # A broker that becomes the leader later begins with a whole round.
         if not self._is_leader():
             self._living = None
             return
         try:
             living = frozenset((await self._view_brokers()).loads)
             # Only a broker that is gone leaves bundles without an owner, a new one does not.
+            # Both ways: a leader that was elected just now does not know who died before that.
             if self._living is None or self._living - living:
                 for tenant in await self._tenants.names():
                     for namespace in await self._namespaces.names(tenant):
@@ -177,6 +198,8 @@ class ReplicatedTopics(Service):
     async def _serve_namespace(self, namespace: NamespaceName) -> None:
         """Have the bundles acquired that have no owner and a topic with a replicator's cursor."""
         checked: set[Bundle] = set()
+        # In the bundles as they are cut now. A split in between is no harm: its pieces have the
+        # owner.
         for topic in await self._replicated_in(namespace):
             bundle = await self._ownership.rings.bundle_of(topic)
             # One such topic is enough: whichever broker acquires the bundle loads all of them.
@@ -184,4 +207,6 @@ class ReplicatedTopics(Service):
                 continue
             checked.add(bundle)
             if await self._ownership.present_owner_of(bundle) is None:
+                # ``present_owner_of`` answered before this; where a lookup was faster, this finds
+                # its owner.
                 await self._ownership.have_acquired(bundle)

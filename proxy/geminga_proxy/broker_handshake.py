@@ -15,6 +15,7 @@ from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.commands import parse_command
 
 # What brokers answer CONNECT with. An ERROR ends the connection, and is carried to the client too.
+# A challenge goes to the client, too, whose answer comes through the splice.
 FIRST_ANSWERS = frozenset({BaseCommand.CONNECTED, BaseCommand.AUTH_CHALLENGE, BaseCommand.ERROR})
 
 
@@ -24,6 +25,8 @@ class BrokerHandshake(asyncio.Protocol):
     def __init__(self, connect: bytes, *, frame_bytes_max: int) -> None:
         self._connect = connect
         self._transport: asyncio.Transport | None = None
+        # The frames of a broker that answers CONNECT are small: a larger one is refused by its
+        # size.
         self._frames = FrameReader(frame_bytes_max)
         # All that the broker has sent by then, of which the first frame answers CONNECT. Fails with
         # ``WireError`` where that is no broker's answer, with ``OSError`` where the broker hangs
@@ -33,6 +36,8 @@ class BrokerHandshake(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The broker took the connection."""
         self._transport = cast("asyncio.Transport", transport)
+        # The client's CONNECT, changed by the proxy (``ClientConnection._join``); all else waits
+        # for the answer.
         self._transport.write(self._connect)
 
     def data_received(self, data: bytes) -> None:
@@ -42,14 +47,17 @@ class BrokerHandshake(asyncio.Protocol):
         if self.answer.done():
             return
         try:
+            # Fed again with each read, until the first frame is whole.
             buffer, bounds = self._frames.feed(data)
             if not bounds:
                 return
+            # Only the first frame counts; what follows is passed on with it, unparsed.
             command, _ = parse_command(buffer, *bounds[0])
         except WireError as error:
             self._fail(error)
             return
         # The splice reads the rest, once it has the transport.
+        # In the same turn: a byte that came later would be lost between two protocols.
         self._transport.pause_reading()
         if command.type in FIRST_ANSWERS:
             self.answer.set_result(buffer)
@@ -58,6 +66,7 @@ class BrokerHandshake(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The broker closed the connection."""
+        # Where the answer is there, the splice finds the transport closing.
         if not self.answer.done():
             self._fail(exc or ConnectionResetError("the broker closed it"))
 

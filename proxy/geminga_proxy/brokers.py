@@ -33,6 +33,7 @@ class Brokers(Protocol):
     """What knows the brokers: one of the two classes below."""
 
     # The brokers that are known now. It is replaced as a whole, never changed.
+    # Readers hold it across awaits: they see one state of the brokers, if not the newest.
     view: BrokerView
 
 
@@ -54,15 +55,19 @@ class RegisteredBrokers(Service):
         """``is_tls``: take the brokers' addresses with TLS, and only brokers that have them."""
         super().__init__()
         self._is_tls = is_tls
+        # Not None: until brokers are found no address is allowed, rather than any.
         self.view = BrokerView(targets=frozenset())
         self._living = LivingBrokers(coordination)
         # Something in ZooKeeper has changed since the view was made.
         self._stale = asyncio.Event()
         # Watches only wake: what is there now is read anew, however many changes there were.
+        # Called by watches, and when the session is back; the task below does the reading, one
+        # round at a time.
         self._living.follow(self._stale.set)
 
     async def _open(self, stack: AsyncExitStack) -> None:
         del stack
+        # Once before clients come: with an empty view each of them would be refused.
         await self._look()
         self.spawn_lasting(self._follow, name="follow brokers")
 
@@ -70,6 +75,7 @@ class RegisteredBrokers(Service):
         while True:
             await self._stale.wait()
             # What changes during this pause is read together.
+            # The flag stays set during the pause, so changes in it cost no further round.
             await asyncio.sleep(GATHER_S)
             # The flag is still set then: the next round begins at once after this pause.
             if not await self._look():
@@ -81,6 +87,7 @@ class RegisteredBrokers(Service):
         self._stale.clear()
         records: list[LocalBrokerData] = []
         try:
+            # One after the other; nearly all of them are in memory, under watches.
             for broker_id in await self._living.ids():
                 try:
                     record = await self._living.get(broker_id)
@@ -92,10 +99,13 @@ class RegisteredBrokers(Service):
                     records.append(record)
         except CoordinationError as error:
             log.info("brokers not looked for: the last view holds", extra={"why": str(error)})
+            # The next round reads again, although no watch fires for what failed.
             self._stale.set()
             return False
+        # As a whole: a view with half of the new brokers never shows.
         view = BrokerView.of_records(records, is_tls=self._is_tls)
         # Each load report makes the view stale, and few of them change an address.
+        # Equal views are equal in their order, too, as ``ids`` is sorted.
         if view != self.view:
             self.view = view
             log.info("brokers found", extra={"brokers": list(view.service_urls)})

@@ -162,6 +162,7 @@ class ProxyConfig(PartConfig):
     def ports(self) -> Mapping[str, int]:
         """The ports that it listens on, by the names of their settings."""
         # Only those that are opened: a port that is not used may be taken by another program.
+        # Also checked for being distinct, by their names, before the proxy starts.
         ports = {"port": self.port, "web_port": self.web_port}
         secured = {"port_tls": self.port_tls, "web_port_tls": self.web_port_tls}
         return ports | secured if self.tls.is_on else ports
@@ -185,4 +186,6 @@ class ProxyConfig(PartConfig):
             self.function_worker_web_service_url,
             self.function_worker_web_service_url_tls,
         )
+        # With TLS the plain URLs are not used at all, even where no other is set: a request must
+        # not leave in the clear.
         return urls_in(secured if self.broker_tls.enabled else plain)

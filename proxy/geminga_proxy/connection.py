@@ -48,9 +48,11 @@ log = logging.getLogger(__name__)
 
 # Requests are names and patterns. The longest that clients and brokers send before they are joined
 # are credentials (a token with many claims, a chain of certificates: tens of KiB).
+# Larger frames are for brokers, and pass through splices unparsed.
 FRAME_BYTES_MAX = 128 * 1024
 # Requests of one client that wait for brokers' answers; with as many its socket is not read. A
 # client with thousands of topics asks for all of them at once.
+# Memory: each holds its request and a task, some KiB, so a client can take a few MiB of the proxy.
 REQUESTS_MAX = 1_000
 
 
@@ -64,6 +66,7 @@ class State(Enum):
     # The broker that it named is being connected to.
     JOINING = auto()
     # Joined, so that this is no longer its protocol; or refused, or lost.
+    # Entered once, and never left.
     ENDED = auto()
 
 
@@ -83,12 +86,16 @@ class ConnectionContext:
     network: Network
     brokers: Brokers
     lookups: Lookups
+    # Knows those that have left this state machine: a splice has both transports then.
     splices: Splices
+    # A connection is counted here from ``_admit`` until it is lost or its splice ends, whichever of
+    # the two has it.
     limits: ConnectionLimits
     rules: TargetRules
     spawn: Callable[[Coroutine[Any, Any, object], str], asyncio.Task[object]]
     counts: ConnectionCounts = field(default_factory=ConnectionCounts)
     # Connections that are not joined, in the order in which they came.
+    # Never one that is ENDED.
     open: dict[ClientConnection, None] = field(default_factory=dict)
 
 
@@ -99,22 +106,29 @@ class ClientConnection(asyncio.Protocol):
         self._context = context
         self._state = State.STARTED
         # What came before CONNECT was whole.
+        # At most one frame and what came with it: ``_begin`` refuses longer ones by their first
+        # bytes.
         self._early = bytearray()
         # What comes after it, where the client asks for topics.
         self._frames = FrameReader(FRAME_BYTES_MAX)
         self._transport: asyncio.Transport
         # A balancer's header of the PROXY protocol may come first.
+        # Due at most once, before everything else.
         self._is_header_due = context.config.ha_proxy_protocol_enabled
         # The client's address, by which connections are limited.
         self._host = ""
+        # Whether ``limits`` counts this connection under ``_host``. After ``_leave`` for a splice
+        # it is the splice that ends the counting.
         self._is_admitted = False
         # What is due next: CONNECT, a sign of life, or the end of an orderly close.
+        # At most one at a time: each state has one thing that it waits for.
         self._timer: asyncio.TimerHandle | None = None
-        # Something came since the last PING.
+        # Something came since the last PING, commands or not.
         self._is_heard = True
         # The client does not take its answers.
         self._is_slow = False
         # What works for this client, and ends with it.
+        # Ended by ``_leave``. The length is the number of requests that have no answer yet.
         self._tasks: set[asyncio.Task[object]] = set()
 
     # Transport events
@@ -125,7 +139,9 @@ class ClientConnection(asyncio.Protocol):
         # Not isinstance: uvloop's transports descend from nothing of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
+        # Before it is admitted, so that refused connections are counted as made, too.
         context.counts.made += 1
+        # One that is refused has no timer: it is closed already, after its last frame.
         if self._admit(str(peer[0]) if peer else "unknown"):
             context.open[self] = None
             self._set_timer(self._close, "it did not say CONNECT in time")
@@ -139,6 +155,8 @@ class ClientConnection(asyncio.Protocol):
         limits = self._context.limits
         # The balancer's address no longer counts once the client's is known.
         if self._is_admitted:
+            # First out, then in: where the client comes from the balancer's own address, the count
+            # must not go beyond the limit by one.
             limits.leave(self._host)
         self._host = host
         exceeded = limits.admit(host)
@@ -157,7 +175,9 @@ class ClientConnection(asyncio.Protocol):
         """The client is gone."""
         del exc
         # Also called where the client goes while it is being joined: the task is cancelled then.
+        # A splice has set its own protocol, so this is not called for connections that are joined.
         self._leave()
+        # Once for each ``_admit``: the flag is False for those that were refused.
         if self._is_admitted:
             self._context.limits.leave(self._host)
 
@@ -178,8 +198,11 @@ class ClientConnection(asyncio.Protocol):
             if self._state is State.STARTED:
                 self._early += data
                 self._begin()
+            # In JOINING reading is paused, and in ENDED nothing is of interest: both ignore what
+            # still comes.
             elif self._state is State.ASKING:
                 buffer, bounds = self._frames.feed(data)
+                # Several commands may come in one read; each is answered on its own, in any order.
                 for start, end in bounds:
                     self._take(parse_command(buffer, start, end)[0])
         except WireError as error:
@@ -195,21 +218,28 @@ class ClientConnection(asyncio.Protocol):
         early = self._early
         # The balancer's header comes before everything else, and may come in pieces.
         if self._is_header_due:
+            # Raises ``WireError`` for what begins like a header and is none.
             header = read_proxy_header(bytes(early))
             if header is None:
                 return
             self._is_header_due = False
             del early[: header.size_bytes]
+            # The client's address takes the place of the balancer's in the limits.
             if header.source is not None and not self._admit(header.source):
                 return
+        # Four bytes of size, then the frame: see ``FRAME_SIZE``.
         if len(early) < FRAME_SIZE_BYTES:
             return
         (frame_bytes,) = FRAME_SIZE.unpack_from(early)
+        # From the size alone, before the frame is buffered.
         if frame_bytes > FRAME_BYTES_MAX:
             raise OversizedFrame(frame_bytes, FRAME_BYTES_MAX)
         end = FRAME_SIZE_BYTES + frame_bytes
+        # The rest of the frame comes with a later read, which calls this again with all of it.
         if len(early) < end:
             return
+        # What follows CONNECT belongs to the next stage: to the broker where one is named, else to
+        # ``_frames``.
         frame, rest = bytes(early[:end]), bytes(early[end:])
         early.clear()
         command, _ = parse_command(frame, FRAME_SIZE_BYTES, end)
@@ -226,8 +256,11 @@ class ClientConnection(asyncio.Protocol):
         # The proxy asks for no credentials: it only tells where topics are. A broker that a client
         # is joined to authenticates the client itself.
         version = agreed_version(connect.protocol_version)
+        # Before the rest is taken: the answer to CONNECT must be the first that the client gets.
         self._transport.write(encode_connected(version, None, PROXY_FEATURES))
+        # From "say CONNECT in time" to "show a sign of life".
         self._set_timer(self._check_alive)
+        # The state is ASKING now, so this goes to ``_frames``.
         if rest:
             self.data_received(rest)
 
@@ -241,6 +274,7 @@ class ClientConnection(asyncio.Protocol):
         # For the broker this is a client like any other, but for the proxy's version in its
         # CONNECT.
         connect.ClearField("proxy_to_broker_url")
+        # ``CommandConnect.proxy_version``, which only a proxy sets.
         connect.proxy_version = SERVER_VERSION
         handshake = BrokerHandshake(
             encode_command(BaseCommand(type=BaseCommand.CONNECT, connect=connect)),
@@ -248,7 +282,10 @@ class ClientConnection(asyncio.Protocol):
         )
         try:
             target = Target.parse(named)
+            # Before any connection is made: what the rules refuse must not even be probed.
             context.rules.check(target, context.brokers.view.targets)
+            # One time-out for connecting and answering: a server that accepts and says nothing is
+            # no broker.
             async with asyncio.timeout(context.config.targets.broker_proxy_connect_timeout_s):
                 broker, _ = await context.network.connect(
                     lambda: handshake, target.host, target.port
@@ -258,10 +295,12 @@ class ClientConnection(asyncio.Protocol):
         except TargetRefused as error:
             self._refuse(api.ServiceNotReady, "Target broker cannot be validated.", str(error))
         except (OSError, WireError) as error:  # a TimeoutError is an OSError
+            # Whether or not the connection was made.
             handshake.abort()
             why = f"{named} cannot be reached: {error!r}"
             self._refuse(api.ServiceNotReady, "Target broker isn't available.", why)
         except BaseException:
+            # Cancelled, as the client has gone: the connection to the broker must not stay open.
             handshake.abort()
             raise
         else:
@@ -271,8 +310,11 @@ class ClientConnection(asyncio.Protocol):
                 broker.abort()
                 self._close("the broker closed the connection")
                 return
+            # Takes the connection out of ``open``, and ends its timer: from here on the splice is
+            # in charge.
             self._leave()
-            # It stays counted until the splice ends.
+            # It stays counted until the splice ends, which calls ``leave``: ``connection_lost``
+            # below is not called any more, as the splice sets its own protocol.
             leave = partial(context.limits.leave, self._host)
             splice = Splice(client, broker, context.splices, on_end=leave)
             splice.begin(to_broker=rest, to_client=answer)
@@ -284,6 +326,7 @@ class ClientConnection(asyncio.Protocol):
         kind = command.type
         if kind in FORWARDED_COMMANDS:
             task = self._context.lookups.ask(command, self._transport.write)
+            # None: refused at once, as the proxy has too many requests.
             if task is not None:
                 self._keep(task)
                 self._review_reading()
@@ -292,8 +335,11 @@ class ClientConnection(asyncio.Protocol):
         elif kind == BaseCommand.CONNECT:
             raise WireError("CONNECT is the first command of a connection, and comes once")
         elif kind != BaseCommand.PONG:
+            # PRODUCER, SUBSCRIBE and all that follow them need the broker itself.
             reason = f"{PART_NAMES[kind]} is for brokers: a proxy is told which by CONNECT"
             refusal = encode_refusal(command, api.NotAllowedError, reason)
+            # A command without a request id cannot be refused by an answer: the connection is
+            # closed instead.
             if refusal is None:
                 raise WireError(reason)
             self._transport.write(refusal)
@@ -301,6 +347,8 @@ class ClientConnection(asyncio.Protocol):
     def _review_reading(self) -> None:
         """Read the client's socket, or stop reading it, as holds now."""
         if self._state is State.ASKING and not self._transport.is_closing():
+            # Two reasons to stop, either of which is enough: so both are looked at again at each
+            # change.
             if self._is_slow or len(self._tasks) >= REQUESTS_MAX:
                 self._transport.pause_reading()
             else:
@@ -314,6 +362,7 @@ class ClientConnection(asyncio.Protocol):
             self._transport.abort()
             return
         # Set again by whatever the client sends until the next check.
+        # A PONG to the PING below counts as anything else does.
         self._is_heard = False
         self._transport.write(PING)
         self._set_timer(self._check_alive)
@@ -322,6 +371,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _refuse(self, error: ServerError.ValueType, message: str, reason: str) -> None:
         """Tell the client little and the log why; then close the connection."""
+        # The transport may have been lost while the broker was asked.
         if not self._transport.is_closing():
             self._transport.write(encode_error(NO_REQUEST_ID, error, message))
         self._close(reason)
@@ -334,13 +384,16 @@ class ClientConnection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close, after what was written has left, if the client takes it soon."""
+        # First: the tasks of this client must not write to a transport that closes.
         self._leave()
         self._transport.close()
         loop = asyncio.get_running_loop()
+        # ``close`` waits until the client has taken what was written, which a dead one never does.
         self._timer = loop.call_later(self._context.config.keepalive_s, self._transport.abort)
 
     def _leave(self) -> None:
         """Stop everything that is done for the client here."""
+        # Before the tasks are cancelled: what they still do finds the connection ENDED.
         self._state = State.ENDED
         # Whatever follows, the end of the proxy need not close this one any more.
         self._context.open.pop(self, None)
@@ -356,6 +409,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _set_timer(self, act: Callable[..., None], *arguments: object) -> None:
         if self._timer is not None:
+            # The former one was for the stage before.
             self._timer.cancel()
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._context.config.keepalive_s, act, *arguments)
@@ -366,5 +420,6 @@ class ClientConnection(asyncio.Protocol):
 
     def _done(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
+        # Only at this number: below it the socket is read already.
         if len(self._tasks) == REQUESTS_MAX - 1:
             self._review_reading()

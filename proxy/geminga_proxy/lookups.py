@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 BROKERS_TRIED_MAX = 5
 # A broker that did not answer in its share of the time is tried after all others for so long: each
 # of its turns would cost a client that share again. Longer than a client waits for an answer.
+# A broker that hangs accepts connections, so only its silence tells.
 STILL_S = 60.0
 # Upstream's words.
 TOO_MANY = "Too many concurrent lookup and partitionsMetadata requests"
@@ -49,6 +50,7 @@ class RequestCounts:
 
 
 # The requests that are forwarded, with the names that they are counted under.
+# Anything else that a client asks is refused: it needs the client's own connection to a broker.
 FORWARDED_COMMANDS: Mapping[int, str] = {
     BaseCommand.LOOKUP: "lookup",
     BaseCommand.PARTITIONED_METADATA: "partitions_metadata",
@@ -63,20 +65,25 @@ class Lookups(Service):
     def __init__(self, brokers: Brokers, network: Network, config: ProxyConfig) -> None:
         super().__init__()
         # By the names in ``FORWARDED_COMMANDS``.
+        # Only counted up, for the metrics; ``_open_requests`` is what bounds.
         self.counts = {name: RequestCounts() for name in FORWARDED_COMMANDS.values()}
         self._brokers = brokers
         self._is_tls = config.broker_tls.enabled
         self._requests_max = config.concurrent_lookup_requests_max
         self._redirects_max = config.lookup_redirects_max
         self._timeout_s = config.operation_timeout_s
+        # One for each task of ``_answer`` that has not ended.
         self._open_requests = 0
         # Which broker is tried first, counted on with each request.
         self._turn = 0
         # How long one try may take, except the last: with as many tries as there may be, that one
         # has twice its share.
+        # With the worst case, five brokers of which four hang: four shares, then two for the last.
         self._share_s = config.operation_timeout_s / (BROKERS_TRIED_MAX + 1)
         # Brokers that did not answer in time, by URL, and until when they are tried last.
+        # At most as many as there are brokers: ``_in_turn`` drops the others.
         self._still_until: dict[str, float] = {}
+        # Its connections are the proxy's own: all clients share them, and they outlive clients.
         self._pool = ConnectionPool(
             network,
             ConnectionOptions(
@@ -103,9 +110,11 @@ class Lookups(Service):
             counts.rejected += 1
             answer(_refused(command, api.ServiceNotReady, TOO_MANY))
             return None
+        # Before the task is made, so that requests of the same turn see it counted.
         self._open_requests += 1
         task = self.spawn(self._answer(command, answer), name="ask a broker")
         # Not in the task itself: one that is cancelled before it begins never runs.
+        # The callback runs on every way out: answered, failed, cancelled.
         task.add_done_callback(self._answered)
         return task
 
@@ -115,9 +124,11 @@ class Lookups(Service):
     async def _answer(self, command: BaseCommand, answer: Callable[[bytes], None]) -> None:
         """Ask brokers, and answer whatever comes of it."""
         # A copy: it gets a number of its own on each connection to a broker.
+        # Of the client's request the caller keeps the original, whose number the answer needs.
         asked = BaseCommand()
         asked.CopyFrom(command)
         try:
+            # Around all tries and redirects: a client waits no longer than for a broker.
             async with asyncio.timeout(self._timeout_s):
                 if command.type == BaseCommand.LOOKUP:
                     frame = await self._owner(asked, command.lookupTopic.request_id)
@@ -125,6 +136,8 @@ class Lookups(Service):
                     found = await self._ask_any(asked)
                     # Under the number that the client gave its request.
                     number = getattr(command, PART_NAMES[command.type]).request_id
+                    # The two numbers never meet: the one on the broker's connection is shared by
+                    # many clients.
                     getattr(found, PART_NAMES[found.type]).request_id = number
                     frame = encode_command(found)
         # What a broker refused, it is answered with; everything else is a reason to try again.
@@ -134,6 +147,7 @@ class Lookups(Service):
             frame = _refused(command, api.ServiceNotReady, str(error))
         except TimeoutError:
             frame = _refused(command, api.ServiceNotReady, "no broker answered in time")
+        # The only place that answers: a cancelled task answers nothing, as its client is gone.
         answer(frame)
 
     async def _owner(self, command: BaseCommand, request_id: int) -> bytes:
@@ -146,7 +160,10 @@ class Lookups(Service):
         for _ in range(self._redirects_max):
             response = answer.lookupTopicResponse
             if response.response == api.CommandLookupTopicResponse.Failed:
+                # The broker has answered: its refusal goes to the client, and no other broker is
+                # asked.
                 raise BrokerRefused("UnknownError", "the lookup failed without a reason")
+            # With TLS only addresses with TLS count, as ``BrokerView`` takes them.
             url = response.brokerServiceUrlTls if self._is_tls else response.brokerServiceUrl
             if not url:
                 raise NotConnected("the topic's owner has no address that the proxy can use")
@@ -156,6 +173,8 @@ class Lookups(Service):
                 return encode_lookup(
                     request_id, broker_url=url, broker_url_tls=url, is_through_proxy=True
                 )
+            # Handed on as the broker said: with authority, the broker that is asked next acquires
+            # the bundle.
             command.lookupTopic.authoritative = response.authoritative
             answer = await self._ask(url, command)
         raise NotConnected("Reached max number of redirections")
@@ -169,6 +188,7 @@ class Lookups(Service):
         urls = self._in_turn()
         if not urls:
             raise NoBroker("no broker is there")
+        # Each but the last has a bounded share, so that there is time left for the last.
         for url in urls[:-1]:
             try:
                 async with asyncio.timeout(self._share_s):
@@ -177,6 +197,7 @@ class Lookups(Service):
             except NotConnected:
                 continue
             except TimeoutError:
+                # Only for its place in the order: while all hang, they are tried as before.
                 self._still_until[url] = asyncio.get_running_loop().time() + STILL_S
                 log.warning("broker did not answer in time: others go first", extra={"url": url})
         return await self._ask(urls[-1], command)
@@ -185,6 +206,7 @@ class Lookups(Service):
         """The brokers that one request is tried at, those that did not answer lately last."""
         now_s = asyncio.get_running_loop().time()
         urls = self._brokers.view.service_urls
+        # Here, at each request, and not by a timer: an entry is only looked at here.
         self._still_until = {
             url: until
             for url, until in self._still_until.items()
@@ -198,11 +220,13 @@ class Lookups(Service):
         return turns[:BROKERS_TRIED_MAX]
 
     async def _ask(self, url: str, command: BaseCommand) -> BaseCommand:
+        # One address, as each URL of the view names one host.
         (address, *_) = parse_service_url(url)
         # Where connections to brokers use TLS, the network adds it, for lookups and splices alike.
         address = replace(address, is_tls=False)
         # Shared by all clients: a broker sees one connection of the proxy, not thousands.
         connection = await self._pool.get(Route(address))
+        # Raises ``NotConnected`` where the connection is lost, ``BrokerRefused`` for an error.
         return await connection.request(command)
 
 

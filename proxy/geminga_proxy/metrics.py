@@ -16,11 +16,13 @@ from geminga_server.metrics import metric
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
+# Names with this prefix are Pulsar's, and must stay as they are; ours begin with ``geminga_proxy``.
 PREFIX = "pulsar_proxy_"
 # The label of samples where several processes do the work.
 WORKER_LABEL = "worker"
 
 
+# Plain numbers by name, as they travel from a worker to its parent in JSON.
 @dataclass(frozen=True, slots=True)
 class ProxyNumbers:
     """The numbers of one process, by the names of their metrics."""
@@ -33,6 +35,7 @@ class ProxyNumbers:
         """The numbers of an open proxy, now."""
         connections, carried = proxy.context.counts, proxy.splices.counts
         counters: dict[str, float] = {
+            # ``_total`` is left out here, and added by ``families``.
             f"{PREFIX}new_connections": connections.made,
             f"{PREFIX}rejected_connections": connections.rejected,
             f"{PREFIX}binary_ops": carried.pieces,
@@ -44,6 +47,8 @@ class ProxyNumbers:
         gauges: dict[str, float] = {
             f"{PREFIX}active_connections": proxy.connections,
             "geminga_proxy_splices": len(proxy.splices.open),
+            # Of this process's own view: workers may see a change of ZooKeeper at different
+            # moments.
             "geminga_proxy_brokers": len(proxy.context.brokers.view.service_urls),
         }
         return cls(gauges, counters)
@@ -61,6 +66,7 @@ def families(by_worker: Mapping[str, ProxyNumbers]) -> Iterable[Metric]:
         samples = [(name, labels, numbers.gauges[name]) for labels, numbers in labelled]
         yield metric(name, "gauge", samples, f"Pulsar's {name}.")
     for name in counters:
+        # Without ``_total`` in its name, too, the family is a counter.
         for shown in (name, f"{name}_total") if name.startswith(PREFIX) else (name,):
             samples = [(shown, labels, numbers.counters[name]) for labels, numbers in labelled]
             yield metric(shown, "counter", samples, f"Pulsar's {shown}.")

@@ -56,28 +56,36 @@ def main(file: Path | None, flags: Mapping[str, object]) -> int:
 async def serve(config: ProxyConfig, stop: StopRequest) -> None:
     """Open everything, announce it, and wait for the order to stop."""
     tune_memory()
+    # Raises the limit as well, by which clients and HTTP connections are bounded below.
     files = open_files()
     # A port that is taken is found out before anything is opened.
     config = with_ports(config)
     metrics = PartMetrics(PART)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(LoopLag(metrics))
+        # Entered before the proxy, so that clients come when the first view of the brokers is
+        # there.
         brokers = await known_brokers(config, stack, stop)
         tls = await accepting_tls(config.tls, stack)
         # With several workers this process takes no clients itself.
+        # The parent's own ``brokers`` are for its REST side and its health; each worker has its
+        # own.
         if config.workers > 1:
             workers = await stack.enter_async_context(Workers(config, brokers))
             metrics.collectors.append(lambda: families(workers.reports))
             check_health = workers.check_health
         else:
+            # Not for workers: each of them counts with its own process's limit.
             config = with_connections(config, files)
             proxy = await stack.enter_async_context(make_proxy(config, brokers, tls))
             metrics.collectors.append(lambda: families({"": ProxyNumbers.of(proxy)}))
             check_health = proxy.check_health
         # REST and metrics are this process's in both cases.
         app = part_app(metrics, check_health=check_health, resource=Resource("cluster", PART))
+        # One for all requests, which reads the files of TLS anew for each connection.
         network = AsyncioNetwork(connect_tls=tls_to_brokers(config.broker_tls))
         forwarding = Forwarding(app, brokers, network, config)
+        # Left after the HTTP servers, whose requests it forwards.
         await stack.enter_async_context(forwarding)
         http = HttpServer(
             forwarding,
@@ -98,6 +106,7 @@ async def serve(config: ProxyConfig, stop: StopRequest) -> None:
 
 async def known_brokers(config: ProxyConfig, stack: AsyncExitStack, stop: StopRequest) -> Brokers:
     """The brokers that the settings name, or those in ZooKeeper, until ``stack`` closes."""
+    # Without ZooKeeper the brokers never change, so nothing has to be opened.
     if config.service_urls:
         return ListedBrokers(config)
     zookeeper = await stack.enter_async_context(config.zookeeper_client(SystemClock(), stop))
@@ -110,6 +119,8 @@ def make_proxy(
     config: ProxyConfig, brokers: Brokers, tls: SSLContext | None, *, shares_ports: bool = False
 ) -> Proxy:
     """Make the proxy of this process, to be entered."""
+    # Connections to brokers are made by ``network`` alone. With ``shares_ports`` both listen on
+    # ports that other workers have open, too (``SO_REUSEPORT``).
     return Proxy(
         config,
         brokers=brokers,

@@ -24,6 +24,7 @@ from geminga_server.connection_limits import ConnectionLimits
 log = logging.getLogger(__name__)
 
 # When the proxy ends, brokers get so long to release the clients' producers and consumers.
+# Spent once, for all splices together: a broker that is dead must not hold up the end of the proxy.
 LET_GO_TIMEOUT_S = 1.0
 
 
@@ -42,6 +43,7 @@ class Proxy(Service):
         settings say so; ``tls_network`` listens for clients' connections with TLS."""
         super().__init__()
         # The two come from the same settings, by two ways.
+        # The listener for TLS is made from ``tls_network``, the announced address from the config.
         assert not config.tls.is_on or tls_network is not None, "TLS would be announced, not served"
         self.config = config
         self._network = network
@@ -58,6 +60,7 @@ class Proxy(Service):
             splices=self.splices,
             limits=ConnectionLimits(config.connections),
             rules=rules_of(config, brokers),
+            # What works for a connection is a task of the proxy, which ends with the proxy.
             spawn=lambda work, name: self.spawn(work, name=name),
         )
 
@@ -75,10 +78,13 @@ class Proxy(Service):
     async def check_health(self) -> None:
         """Raise ``NoBroker`` where no broker is known, so that no client can be served."""
         # Of the view alone: to ask brokers would make health as slow as they are.
+        # While ZooKeeper is away, the brokers of the last view count as living.
         if not self.context.brokers.view.service_urls:
             raise NoBroker("no broker is there")
 
     async def _open(self, stack: AsyncExitStack) -> None:
+        # First, as lookups are asked by connections: closed last, when no connection is left to
+        # ask.
         await stack.enter_async_context(self.lookups)
         # Closed in the opposite order: listeners first, then clients, last the way to brokers.
         stack.push_async_callback(self._close_connections)
@@ -86,6 +92,7 @@ class Proxy(Service):
         self._listener = await self._listen(stack, self._network, config.port)
         if self._tls_network is not None:
             await self._listen(stack, self._tls_network, config.port_tls)
+        # Tasks end before anything else is closed, so no review runs while the splices are ended.
         self.spawn_every(REVIEW_S, self.splices.review, name="review splices")
 
     async def _listen(self, stack: AsyncExitStack, network: Network, port: int) -> Listener:
@@ -102,15 +109,21 @@ class Proxy(Service):
         exclusive subscription free.
         """
         # Those that are not joined have nothing at a broker.
+        # A copy: ``close`` takes the connection out of ``open``.
         for connection in list(self.context.open):
             connection.close()
         # Copied: each takes itself out of the dict when it ends.
+        # Joined ones are in ``splices``, and not in ``context.open``: no client is in both.
         splices = list(self.splices.open)
         try:
             async with asyncio.timeout(LET_GO_TIMEOUT_S):
+                # A broker that has closed its side has released the names of the client's
+                # producers.
                 await asyncio.gather(*(splice.leave_broker() for splice in splices))
         except TimeoutError:
             log.info("brokers did not close all connections of clients in time")
+        # Also those of brokers that did not close in time: their clients are cut off, and these
+        # brokers find the connection gone.
         for splice in list(self.splices.open):
             splice.end()
 
@@ -122,6 +135,8 @@ def rules_of(config: ProxyConfig, brokers: Brokers) -> TargetRules:
     other brokers of the cluster listen on the same.
     """
     ports = frozenset(config.targets.broker_proxy_allowed_target_ports)
+    # ``view.targets`` is None where the settings name the brokers: with ZooKeeper the living
+    # brokers' addresses are the rule, and ports come on top of that.
     if not ports and brokers.view.targets is None:
         ports = frozenset(Target.parse(url).port for url in brokers.view.service_urls)
     return TargetRules(config.targets.broker_proxy_allowed_host_names, ports)

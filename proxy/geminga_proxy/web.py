@@ -13,6 +13,7 @@ from geminga_runtime.network import Network
 from geminga_server.http.forwarding import TO_WORKERS, Forwarder, ForwardingLimits, refuse
 from geminga_server.http.server import AsgiApp, Receive, Scope, Send
 
+# Upstream's proxy forwards the same prefixes.
 FORWARDED = ("/admin", "/lookup")
 # Brokers that one request is tried at: where so many cannot be reached, the next will not help.
 BROKERS_TRIED_MAX = 5
@@ -29,6 +30,8 @@ class Forwarding(Forwarder):
             silence_timeout_s=config.web.http_proxy_timeout_s,
             replay_bytes_max=config.web.http_input_replay_bytes_max,
         )
+        # ``network`` secures all connections or none, so only redirects with this scheme are
+        # followed.
         super().__init__(network, limits, scheme="https" if config.broker_tls.enabled else "http")
         self._own = own
         self._brokers = brokers
@@ -45,9 +48,11 @@ class Forwarding(Forwarder):
         if not path.startswith(FORWARDED):
             await self._own(scope, receive, send)
             return
+        # Of all paths together.
         if self._open_requests >= self._requests_max:
             await refuse(send, 503, "too many requests are being forwarded: try again")
             return
+        # As it is now: the request keeps these URLs, whatever becomes of the brokers meanwhile.
         urls = self._brokers.view.web_urls
         if self._worker_urls and path.startswith(TO_WORKERS):
             urls = self._worker_urls
@@ -55,9 +60,11 @@ class Forwarding(Forwarder):
             await refuse(send, 503, "no broker is there that answers REST")
             return
         # Brokers take turns, and so do functions workers.
+        # One counter for both lists: it only spreads where a request begins.
         self._turn = (self._turn + 1) % len(urls)
         in_turn = [*urls[self._turn :], *urls[: self._turn]]
         # Until the whole answer has been sent: a slow client counts as long as it reads.
+        # From here to the ``finally`` there is no way out that is not counted.
         self._open_requests += 1
         try:
             await self.forward(scope, receive, send, in_turn[:BROKERS_TRIED_MAX])

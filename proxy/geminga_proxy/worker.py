@@ -43,22 +43,27 @@ async def serve(config: ProxyConfig, stop: StopRequest) -> None:
     # Nothing more comes on it, so it becomes readable when its other end is closed: when the parent
     # is gone, however it ended.
     loop.add_reader(sys.stdin, stop.ask, "the parent is gone")
+    # The worker's own limit, which the parent's process does not share.
     config = with_connections(config, open_files())
     async with AsyncExitStack() as stack:
         brokers = await known_brokers(config, stack, stop)
         tls = await accepting_tls(config.tls, stack)
+        # Ports are the parent's choice; this one listens on them beside the other workers.
         proxy = make_proxy(config, brokers, tls, shares_ports=True)
+        # Serves from here on: the first report, which follows at once, tells the parent so.
         await stack.enter_async_context(proxy)
         # A parent that does not read must not stop the proxy.
         os.set_blocking(sys.stdout.fileno(), False)
         while True:
             numbers = asdict(ProxyNumbers.of(proxy))
+            # The parent's CPU time says nothing of this process's.
             numbers["counters"]["geminga_proxy_worker_cpu_seconds_total"] = sum(os.times()[:2])
             line = json.dumps(numbers).encode() + b"\n"
             assert len(line) <= REPORT_BYTES_MAX
             # A parent that is paused misses reports. Standard input tells when it is gone.
             with suppress(BlockingIOError, BrokenPipeError):
                 os.write(sys.stdout.fileno(), line)
+            # ``run_part`` cancels this loop when the parent is gone or asks to stop.
             await asyncio.sleep(REPORT_S)
 
 

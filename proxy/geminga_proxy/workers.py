@@ -50,6 +50,8 @@ class Workers(Service):
         super().__init__()
         self.config = config
         # The last numbers of the workers that serve, by their names, which are "1" and on.
+        # A worker that ends is taken out at once, so the metrics and the health show only living
+        # ones.
         self.reports: dict[str, ProxyNumbers] = {}
         self._brokers = brokers
 
@@ -64,18 +66,23 @@ class Workers(Service):
         # Bound as the workers bind them, but not listened on: while no worker runs, no other
         # program gets the ports.
         config = self.config
+        # With port 0 ``part`` has chosen one before, so all workers bind the same.
         for port in (config.port, config.port_tls) if config.tls.is_on else (config.port,):
             held = socket.socket(family_of(config.bind_address))
             stack.callback(held.close)
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            # No ``listen``: the kernel gives connections to listening sockets only, so none comes
+            # here.
             held.bind((config.bind_address, port))
         # All are started at once, so that many take no longer than one.
         names = [str(number) for number in range(1, config.workers + 1)]
         loop = asyncio.get_running_loop()
+        # Resolved by the first start of each; later starts of the same name find it done.
         first: dict[str, asyncio.Future[None]] = {name: loop.create_future() for name in names}
         for name in names:
             self.spawn_lasting(partial(self._keep, name, first[name]), name=f"worker {name}")
+        # Raises the first error; leaving this service then ends the other workers.
         await asyncio.gather(*first.values())
 
     async def _keep(self, name: str, first: asyncio.Future[None]) -> None:
@@ -94,14 +101,19 @@ class Workers(Service):
             *words, stdin=PIPE, stdout=PIPE, start_new_session=True
         )
         assert process.stdin is not None
+        # The settings fit into the pipe, or are sent on as the worker reads: nothing waits for that
+        # here. The pipe is not closed, as its end is the worker's sign to end.
         process.stdin.write(pickle.dumps((name, settings)))
         try:
             await self._follow(name, process, first)
         finally:
+            # Before the worker has ended: its last numbers must not count as those of a process
+            # that serves.
             self.reports.pop(name, None)
             # In order, or else at once: it has ended on every way out of here.
             with suppress(ProcessLookupError):
                 process.terminate()
+            # Also where this task is cancelled meanwhile: then the ``finally`` below kills at once.
             try:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(END_TIMEOUT_S):
@@ -112,6 +124,8 @@ class Workers(Service):
                         process.kill()
                     await process.wait()
         log.warning("worker ended", extra={"worker": name, "exit_code": process.returncode})
+        # Only at the start of the proxy: afterwards a worker is replaced, and clients go to the
+        # others.
         if not first.done():
             first.set_exception(ServerStartError("a worker cannot serve: its log says why"))
 
@@ -124,10 +138,12 @@ class Workers(Service):
                     report = await process.stdout.readline()
             except TimeoutError:
                 log.error("worker is silent", extra={"worker": name, "silent_s": SILENT_S})  # noqa: TRY400 - no trace
+                # It does not react to ``terminate`` either, as its loop hangs.
                 process.kill()
                 return
             if not report:  # the worker has closed its standard output: it has ended
                 return
+            # The whole report replaces the one before: numbers are totals, not differences.
             self.reports[name] = ProxyNumbers(**json.loads(report))
             if not first.done():
                 first.set_result(None)

@@ -53,9 +53,12 @@ class Administration:
         if compaction is None:
             # Only persistent topics have a part for compaction.
             return internal_stats(loaded, {})
+        # Before the metadata, which takes an ``await`` for each ledger: the rest of the stats is
+        # then read in one turn.
         compacted = await compaction.view.ledger_stats()
         metadata: dict[int, LedgerMetadata] = {}
         if with_metadata:
+            # One after the other: a topic may have thousands of ledgers, and an operator can wait.
             for span in loaded.managed_ledger.chain.spans:
                 with suppress(NoSuchLedger):  # trimmed meanwhile
                     metadata[span.ledger_id] = await self.ledgers.metadata(span.ledger_id)
@@ -63,6 +66,7 @@ class Administration:
 
     async def unload_topic(self, topic: TopicName) -> None:
         """Close a topic if it is loaded; its clients look it up again. Raises ``TopicNotFound``."""
+        # Without loading it: what is not loaded has nothing to close.
         if not await self.topics.exists(topic):
             raise TopicNotFound(str(topic))
         await self.topics.unload(topic)
@@ -94,6 +98,7 @@ class Administration:
         """A persistent topic itself, with ``create`` created if it does not exist: for requests
         about its subscriptions and its messages. Raises ``TopicNotFound``, ``NotAllowed`` for a
         non-persistent topic."""
+        # A topic that does not exist is reported as that, whatever its kind.
         loaded = await self.topics.get(topic, create=create)
         if not loaded.name.is_persistent:
             raise NotAllowed(f"{topic} keeps no messages")
@@ -120,6 +125,7 @@ class Administration:
         if stored is not None:
             for subscription in stored.subscriptions.values():
                 # Others go with their consumer, which the new partition does not have.
+                # The cursor of a reader, say: the client makes a new one for the new partition.
                 if subscription.cursor.is_durable:
                     await fresh.subscribing.create(subscription.name, from_earliest=True)
         return True

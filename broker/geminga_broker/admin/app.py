@@ -67,6 +67,7 @@ def answering_for(listener: str, app: AsgiApp) -> AsgiApp:
     Redirects and lookups then give the client addresses of the same listener.
     """
 
+    # One application for all ports: only the listener's name differs, and travels with the request.
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         # ``parameters.listener_of`` reads it.
         scope.setdefault("state", {})["listener"] = listener
@@ -78,6 +79,7 @@ def answering_for(listener: str, app: AsgiApp) -> AsgiApp:
 def create_app(services: Services) -> FastAPI:
     """The ASGI application that serves ``services``."""
     server = Resource("broker", services.ownership.address.broker_id)
+    # The dependencies of each route ask ``access`` before its handler runs.
     app = make_app(
         ROUTERS,
         version=services.version,

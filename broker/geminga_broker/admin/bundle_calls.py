@@ -42,6 +42,7 @@ class BundleCalls:
         For that a topic in the bundle is looked up there, as a client would. Raises
         ``ServerUnreachable``, ``ServiceNotReady``.
         """
+        # A lookup is the one request for this that Apache's brokers answer, too.
         path = f"/lookup/v2/topic/persistent/{bundle.namespace}/{quote(name_in(bundle), safe='')}"
         authoritative = "true" if asked.is_authoritative else "false"
         url = f"{self._url(asked)}{path}?authoritative={authoritative}"
@@ -56,9 +57,13 @@ class BundleCalls:
         there. A broker that does not own the bundle any more redirects that request, too.
         """
         # With authority, so that the owner does not pass it on.
+        # A broker of ours takes the destination from the query, and hands the bundle on to that
+        # broker itself.
         query = {"authoritative": "true", "destinationBroker": destination}
         answer = await self._change(owner, bundle, "unload", query)
         if answer.status == REDIRECT:
+            # Without authority: a broker that does not own the bundle any more passes the request
+            # on.
             answer = await self._change(owner, bundle, "unload", {})
         _require_success(answer, f"unload {bundle}")
 
@@ -73,6 +78,7 @@ class BundleCalls:
         Raises ``ServerUnreachable``, ``ServiceNotReady``: no answer is not an empty list.
         """
         path = f"/admin/v2/non-persistent/{bundle.namespace}/{bundle.name}"
+        # System topics, too: a namespace is deleted only when none is left.
         url = f"{self._url(owner)}{path}?includeSystemTopic=true"
         answer = await self.calls.call(RestCall("GET", url))
         _require_success(answer, f"GET {url}")

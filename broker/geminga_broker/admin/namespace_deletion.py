@@ -36,6 +36,7 @@ from geminga_server.rest.errors import RestError
 DOMAINS = ("persistent", "non-persistent")
 
 # Clients reconnect ever more slowly, so that a round without a new topic comes soon.
+# Without a bound, a client that creates topics in a loop would hold the request for ever.
 ROUNDS_MAX = 8
 
 
@@ -48,6 +49,7 @@ async def delete_without_topics(
     """
     await unmark(services, namespace)
     await _delete_topics(request, services, namespace, only_system=True)
+    # Users' topics that were created meanwhile are found once the namespace is marked.
     if not await _delete_marked(request, services, namespace, only_system=True):
         raise RestError(409, "Cannot delete non empty namespace")
 
@@ -60,6 +62,7 @@ async def delete_with_topics(
     Raises ``NamespaceNotFound``; ``RestError`` 409 where topics are created all the time.
     """
     await unmark(services, namespace)
+    # The first round disconnects all clients; later ones find what has reconnected.
     for _ in range(ROUNDS_MAX):
         await _delete_topics(request, services, namespace, only_system=False)
         if await _delete_marked(request, services, namespace, only_system=False):
@@ -85,28 +88,41 @@ async def _delete_marked(
     ring = await services.ownership.rings.ring_of(namespace)
     # The other brokers unload its bundles, which waits for topics that they are loading. Once the
     # namespace is marked, no broker acquires a bundle of it again.
+    # Others first, this broker last: while it deletes, it needs its own bundles.
     await to_each_bundle(
         request, services, ring.bundles, keep, "unload", acquiring=False, method="PUT"
     )
+    # From here to the ``finally`` lookups in the namespace fail; clients retry.
     await _mark(services, namespace, deleted=True)
     is_gone = False
     try:
+        # Topics that were being loaded when the mark came: they are open or given up when this
+        # returns.
         await services.broker.topics.settled(lambda name: name.namespace == namespace)
         # Topics that were created between the deletion and the mark.
+        # A topic of another broker's bundle is left alone: it is found by the next look, and the
+        # round fails.
         left: list[TopicName] = []
         for topic in await _topics(services, ring, only_system=only_system):
             # Another broker may have acquired the bundle before the mark, and serves the topic.
             owner = await services.ownership.present_owner_of(ring.bundle_of(topic.hash))
             if owner is None or owner.is_self:
                 left.append(topic)
+        # Lookups do not find the bundles of a marked namespace, so these deletions ask for none.
         await _delete_each(services.broker.topics.delete_doomed, left)
         await services.broker.topics.settled(lambda name: name.namespace == namespace)
+        # With all kinds: a user's topic keeps the namespace even where only system topics were
+        # deleted.
         if not await _topics(services, ring, only_system=False):
             # No topic is left: the bundles of this broker, then the records below the namespace,
             # then its own.
+            # Bundles before records: a broker that owns one would go on serving what no record
+            # names.
             await services.ownership.unload_namespace(namespace)
             for domain in DOMAINS:
                 for topic in await services.partitioned_topics.names(namespace, domain):
+                    # Before the policies: a partitioned topic without its namespace could not be
+                    # deleted any more.
                     with suppress(PartitionedTopicNotFound):
                         await services.partitioned_topics.delete(topic)
             await services.schemas.delete_namespace(namespace)
@@ -116,6 +132,7 @@ async def _delete_marked(
     except NodeNotEmpty:  # a topic that was being created was stored just now
         return False
     finally:
+        # Not where the namespace is gone: its record went with it.
         if not is_gone:
             # Also where the request was cancelled or failed: the namespace is served again.
             with suppress(NamespaceNotFound):
@@ -125,6 +142,7 @@ async def _delete_marked(
 
 async def _mark(services: Services, namespace: NamespaceName, *, deleted: bool) -> None:
     # A member of the policies, which upstream's brokers know, too.
+    # By compare-and-set, as any change of policies.
     await services.namespaces.update(namespace, lambda policies: replace(policies, deleted=deleted))
 
 
@@ -141,6 +159,7 @@ async def _delete_topics(
     topic that is deleted meanwhile is no error."""
 
     async def delete(topic: TopicName) -> None:
+        # Acquires the bundle if it has no owner: deleting a topic takes loading it.
         owner = await services.ownership.owner(topic)
         if owner.is_self:
             await services.broker.topics.delete(topic, force=True)
@@ -156,9 +175,11 @@ async def _delete_topics(
             if error.status not in (404, 503):
                 raise
 
+    # Read for each round, as the bundles may have been split.
     ring = await services.ownership.rings.ring_of(namespace)
     topics = await _topics(services, ring, only_system=only_system)
     # System topics last: brokers write to them when another topic is deleted.
+    # All of the one kind have been deleted before the other kind begins.
     for is_system in (False, True):
         await _delete_each(delete, [each for each in topics if is_system_topic(each) is is_system])
 
@@ -171,4 +192,5 @@ async def _delete_each(
         with suppress(TopicNotFound, TopicFenced, ServiceNotReady):
             await delete(topic)
 
+    # An error that remains is raised when all others are done.
     await to_each(delete_one, topics)

@@ -34,6 +34,7 @@ from geminga_server.rest.parameters import flag
 
 # How many topics of one request are worked on at a time. Each may have to be loaded, or waits for
 # its cursors, or for its ledgers to be deleted.
+# Of one request: several requests at once have as many each.
 TOPICS_AT_ONCE_MAX = 16
 
 ItemT = TypeVar("ItemT")
@@ -51,6 +52,8 @@ async def serve_here(request: Request, services: Services, topic: TopicName) -> 
     """
     # Acquires the bundle where it has no owner and is placed on this broker.
     owner = await owner_asked_for(request, services, topic)
+    # A redirect, and not a request of this broker's own: the client's next requests go to the right
+    # broker at once.
     if not owner.is_self:
         raise ServedElsewhere(elsewhere(request, owner))
 
@@ -61,6 +64,7 @@ async def owner_asked_for(request: Request, services: Services, topic: TopicName
     A request with authority was sent here by the broker that decides, so that this one acquires a
     bundle that has no owner.
     """
+    # Repeated by ``elsewhere`` in the redirect, so that it reaches the next broker.
     authoritative = flag(request, "authoritative")
     return await services.ownership.owner(topic, authoritative=authoritative)
 
@@ -87,6 +91,7 @@ async def policies_here(services: Services, topic: TopicName) -> Policies:
     """
     policies = await services.namespaces.policies(topic.namespace)
     # Raises unless this cluster, or a peer cluster, serves the namespace.
+    # The answer is not used: clients of a peer cluster are redirected at the owner's lookup.
     await services.ownership.peer_of(topic.namespace)
     return policies
 
@@ -106,6 +111,7 @@ async def explain_missing(services: Services, topic: TopicName) -> None:
     """Raise ``RestError`` 404, in upstream's words, for a partition that was not created yet; for
     other topics the caller's own error is right."""
     # A partition of a topic that exists: creating the missing partitions would help.
+    # The metadata of the whole topic: where it is missing, the name only looks like a partition's.
     if topic.partition_index >= 0 and await services.partitioned_topics.metadata(topic.base):
         raise RestError(404, PARTITION_MISSING) from None
 
@@ -115,6 +121,7 @@ async def to_each_partition(
 ) -> list[object]:
     """Do ``work`` to a topic, or to each partition of a partitioned one; other owners are asked by
     the same request. Returns the results in the order of the partitions."""
+    # First: a namespace that does not exist is reported as that, and not as a missing topic.
     await policies_here(services, topic)
     partitions = await services.partitioned_topics.partitions(topic)
     if not partitions:
@@ -140,12 +147,15 @@ async def to_partition(
 
     Raises ``TopicNotFound``, ``SubscriptionNotFound``, ``RestError``, ``ServerUnreachable``.
     """
+    # Acquires the bundle if it has no owner and is placed on this broker.
     owner = await services.ownership.owner(partition)
     if owner.is_self:
         return await work(partition)
     try:
         answer = await ask(services.calls, request, owner, of_topic(request, partition, rest))
     except RestError as error:
+        # Only the text of the other broker tells what is missing; here it becomes the same error as
+        # of a partition of this broker's.
         raise_if_missing(error, partition)
         raise
     return answer.json()
@@ -161,6 +171,7 @@ async def of_each_partition(
     rest: str,
 ) -> dict[str, object]:
     """The results of ``work`` by the full name of each existing partition, in their order."""
+    # By number, not by name: names sort 10 before 2.
     answers: dict[int, object] = {}
 
     async def ask_for(index: int) -> None:
@@ -170,6 +181,7 @@ async def of_each_partition(
             answers[index] = await to_partition(request, services, partition, work, rest=rest)
 
     await to_each(ask_for, range(partitions))
+    # Missing partitions are left out: a partition is created by its first user.
     return {str(topic.partition(index)): answers[index] for index in sorted(answers)}
 
 
@@ -192,6 +204,7 @@ async def to_one_topic(
     Raises ``ServedElsewhere``, ``TopicNotFound``, and ``RestError`` for a partition that was not
     created yet.
     """
+    # Raises before anything is done, so that a client that follows the redirect repeats nothing.
     await serve_here(request, services, topic)
     try:
         return await work(topic)
@@ -226,14 +239,17 @@ async def to_each_bundle(
             owner = await ownership.owner_of(bundle, authoritative=has_authority)
         else:
             owner = await ownership.present_owner_of(bundle)
+        # Nothing is loaded in it, so there is nothing to do.
         if owner is None:
             return
         if owner.is_self:
             await work(bundle)
         elif has_authority:
             # The sender thought that this broker owns it: the sender has to find the owner anew.
+            # 503: the sender's client retries, and the sender reads the owner again.
             raise NotOwned(str(bundle))
         else:
+            # ``ask`` tells the owner to serve it and not to pass it on.
             path = f"/admin/v2/namespaces/{bundle.namespace}/{bundle.name}/{rest}"
             await ask(services.calls, request, owner, path, method=method)
 

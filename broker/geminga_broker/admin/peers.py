@@ -31,6 +31,7 @@ def of_topic(request: Request, topic: TopicName, rest: str | None = None) -> str
     """The path of this request, but for another topic; ``rest`` is what follows the topic's name,
     by default the same as here."""
     segments = request.scope["path"].split("/")
+    # Segments are taken as they came, still quoted, so that names with slashes stay one segment.
     behind = segments[_TOPIC_SEGMENT + 1 :] if rest is None else rest.split("/") if rest else []
     return "/".join([*segments[:_TOPIC_SEGMENT], quote(topic.local, safe=""), *behind])
 
@@ -50,6 +51,7 @@ async def ask(
 
     Raises ``ServerUnreachable``, and ``RestError`` with the status and text of a refusal.
     """
+    # Of words that come twice the last one counts, as none of these calls takes a list.
     words = dict(parse_qsl(request.url.query, keep_blank_values=True) if query is None else query)
     # The owner is asked as the one that decided, or was chosen: it must not pass the request on.
     words["authoritative"] = "true" if owner.is_authoritative else "false"
@@ -57,10 +59,13 @@ async def ask(
     # The stream of a body can be read once: the handler did, and ``json_body`` has kept it.
     sent = body
     if sent is None:
+        # Empty for a handler that takes no body.
         sent = bytes(getattr(request.state, "body", b""))
     else:
         headers["content-type"] = "application/json"
     url = f"{owner.rest_url(is_tls=calls.prefers_tls)}{path}?{urlencode(words)}"
+    # The owner's own refusals come back as ``RestError`` with its status: the client sees the same
+    # as if it had asked there.
     answer = await calls.call(RestCall(method or request.method, url, headers, sent))
     if not answer.is_success:
         raise RestError(answer.status, answer.reason)
@@ -74,6 +79,7 @@ def raise_if_missing(error: RestError, topic: TopicName) -> None:
     """
     if error.status != 404:
         return
+    # Compared with the text that this broker would send; upstream's is the same.
     if error.reason in (PARTITION_MISSING, str(TopicNotFound(str(topic)))):
         raise TopicNotFound(str(topic)) from error
     # The name is in the text only.

@@ -40,6 +40,8 @@ AnyPolicies = Policies | TopicPolicies
 # A record of upstream's that is kept as JSON, such as a rate or retention.
 RecordT = TypeVar("RecordT", bound=JsonRecord)
 # Reads the value that a request sets; None: no value. Raises ``RestError``, ``InvalidPolicy``.
+# Run before the record is read for the change: what the body asks for is checked once, whether or
+# not the change has to be repeated.
 Read = Callable[[Request], Awaitable[object]]
 
 
@@ -68,6 +70,7 @@ class PolicyRow:
     # What it is, for the description of the routes.
     words: str
     # The field of a level's record that has it, and how a request's body is read.
+    # The name of the field in ``Policies`` and in ``TopicPolicies``.
     field: str
     read: Read
     # How it is served below namespaces and below topics; None: not at all.
@@ -82,6 +85,7 @@ class PolicyRow:
     # What the field has where the policy is not set.
     unset: object = None
     # Called with the present policies, the new value and the key, before the value is stored.
+    # Inside the compare-and-set: the policies that it sees are those that the new value joins.
     check: Callable[[AnyPolicies, Any, str], None] | None = None
     # The text of the 404 for a namespace that does not exist, when it is to be changed.
     missing: str = MISSING
@@ -202,12 +206,14 @@ def _add(router: APIRouter, level: Level, row: PolicyRow, served: Served) -> Non
         return _answer_of(value)
 
     async def put(request: Request) -> Response:
+        # Before the body is read: a wrong word in the query is refused in any case.
         key = level.key(row, request)
         value = await (served.read or row.read)(request)
 
         # Called with the record as it is now, and again where another request changed it meanwhile.
         def change(policies: AnyPolicies) -> AnyPolicies:
             if row.check is not None and value is not None:
+                # None removes the policy, which can contradict no other.
                 row.check(policies, value, key or "")
             return _with(policies, row, key, value)
 
@@ -250,6 +256,7 @@ def _with(policies: AnyPolicies, row: PolicyRow, key: str | None, value: object)
         if key is None:
             changed[field] = row.unset if value is None else value
         else:
+            # A new mapping: records are values, which other readers hold.
             members = {name: each for name, each in getattr(policies, field).items() if name != key}
             changed[field] = members if value is None else {**members, key: value}
     return replace(policies, **cast(dict[str, Any], changed))
@@ -289,6 +296,7 @@ def record(
             if not or_default:
                 return None
         # Members of the body that the record does not know are not stored.
+        # ``other`` holds unknown members, which would stay in the record for ever.
         policy = replace(of_document(kind, body or {}), other={})
         if check is not None:
             try:
@@ -319,6 +327,7 @@ def number(refusal: str) -> Callable[[Request], Awaitable[int | None]]:
 
 async def flag(request: Request) -> bool | None:
     """Read ``true``, ``false`` or ``null``."""
+    # ``isinstance`` of bool before anything else: 0 and 1 are no flags.
     value = await json_body(request)
     if value is None or isinstance(value, bool):
         return value

@@ -16,6 +16,7 @@ class ResetPosition:
     """The message, or with ``is_excluded`` the one after it."""
 
     # The entry; -1 in either place stands for the earliest one.
+    # A position with -1 in it lies before all entries, so seeking to it begins with the first one.
     position: Position
     # The message within the entry's batch; -1: the whole entry.
     batch_index: int = -1
@@ -44,12 +45,17 @@ class ResetPosition:
         behind = Position(ledger_id, entry_id + 1)
         if not batch_size or self.batch_index < 0:
             return (behind if self.is_excluded else self.position), ()
+        # So many messages of the batch are passed over: those before the index, and with
+        # ``is_excluded`` the one at it.
         passed = self.batch_index + self.is_excluded
         if passed == 0:
             return self.position, ()
+        # Nothing of the batch is left, which is the same as the entry after it.
         if passed >= batch_size:
             return behind, ()
         # The bits of the messages from that one on.
+        # As acknowledgements have them: a set bit stands for a message that is not acknowledged
+        # (``ack_set`` of ``MessageIdData``).
         return self.position, words_of_bits(((1 << batch_size) - 1) >> passed << passed)
 
 
@@ -58,6 +64,7 @@ def _number(body: dict[str, object], name: str, largest: int) -> int:
     value = body.get(name, -1)
     if isinstance(value, str) and value.lstrip("-").isdecimal():
         value = int(value)
+    # The bounds are those of Java's long and int, as which upstream reads them.
     if not isinstance(value, int) or isinstance(value, bool) or not -1 <= value <= largest:
         raise RestError(400, f"{name} should be a whole number from -1 to {largest}")
     return value

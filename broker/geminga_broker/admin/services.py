@@ -40,9 +40,11 @@ class Services:
     broker: Administration
     # The text of ``/metrics`` in pieces. All figures are of the moment of the call, so that sums
     # agree with their terms.
+    # Renders in pieces, so that the application can let other tasks run in between.
     metrics_text: Callable[[], Iterator[str]]
     # Raises what went wrong.
     check_health: Callable[[], Awaitable[None]]
+    # Their records are kept in memory under watches: most handlers send no request for them.
     clusters: Clusters
     tenants: Tenants
     namespaces: Namespaces

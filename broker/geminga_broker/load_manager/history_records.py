@@ -34,6 +34,7 @@ class HistoryRecords:
     """The averages in ZooKeeper. All methods raise ``CoordinationError``."""
 
     coordination: Coordination
+    # Shared by reads and writes: a take-over during a write does not double the limit.
     _pool: WorkPool = field(default_factory=lambda: WorkPool(REQUESTS_AT_ONCE_MAX), init=False)
 
     async def read_bundles(self) -> dict[str, BundleData]:
@@ -47,12 +48,16 @@ class HistoryRecords:
                 names.extend(f"{tenant}/{namespace}/{each}" for each in await self._children(path))
 
         async def read(name: str) -> None:
+            # One request for each, as ZooKeeper has no read of many nodes. They run side by side in
+            # the pool.
             try:
                 value, _ = await self.coordination.get(bundle_data_path(name))
                 found[name] = BundleData.decode(value)
             except (NodeMissing, MalformedRecord):
                 return  # deleted meanwhile, or written by another program: it counts as unknown
 
+        # Which ones are left out, ZooKeeper's order decides: their weight is known only once they
+        # are read.
         await self._pool.run(read, deque(names, BUNDLES_KEPT_MAX))
         return found
 
@@ -85,6 +90,8 @@ class HistoryRecords:
                 if record is None:
                     await self.coordination.delete(path)
                 else:
+                    # Without a version: only the leader writes these, and the last value counts.
+                    # ``set`` before ``create``, since nearly all records exist.
                     await self.coordination.set(path, record.encode())
             except NodeMissing:
                 # The first record of a bundle or a broker, or one that was deleted by hand.
@@ -95,6 +102,7 @@ class HistoryRecords:
         await self._pool.run(put, records)
 
     async def _children(self, path: str) -> list[str]:
+        # Sorted, so that all runs of a simulation read in the same order.
         try:
             return sorted(await self.coordination.children(path))
         except NodeMissing:

@@ -68,6 +68,9 @@ class BundleMover(Protocol):
 class LoadCounts:
     """What the load manager has done since its broker started."""
 
+    # Only ever counted up: the metrics show them as counters. A broker that led before keeps its
+    # counts.
+
     # Bundles that were moved, by the broker that they left.
     moves: Counter[str] = field(default_factory=Counter[str])
     # By the limit that was exceeded.
@@ -102,20 +105,28 @@ class LoadManager(Service):
         self._records = records
         self._history = LoadHistory()
         # Whether it leads since it has read what the leader before wrote down.
+        # A broker that loses the lead and wins it again reads anew: the leader in between has
+        # written.
         self._has_taken_over = False
+        # One view for all three parties that decide, so that what one has decided the others count:
+        # placements and moves call ``expect`` on it.
         self.load = ClusterLoad()
         self.placement = LeastLoaded(self.load, config, clock)
         self._shedder = Shedder(self.load, config)
         # When each bundle was last split, or was tried to be (monotonic).
+        # Only of the last ``SPLIT_PAUSE_S``: ``split`` forgets the older ones.
         self._split_s: dict[str, float] = {}
         self._pool = WorkPool(MOVES_AT_ONCE_MAX)
         self.counts = LoadCounts()
 
     async def _open(self, stack: AsyncExitStack) -> None:
+        # All of these run on every broker, and do nothing where it does not lead. So there is
+        # nothing to start or to stop when the leader changes, and nothing to forget.
         del stack  # nothing but the periodic work, which the service itself ends
         config = self._config
         if not config.load_balancer_enabled:
             return
+        # Its period is the shortest, so what is stored is read before the other work begins.
         self.spawn_every(LEADERSHIP_CHECK_S, self.take_over, name="take over load history")
         self.spawn_every(
             config.load_balancer_history_interval_s, self.write_history, name="write load history"
@@ -133,6 +144,7 @@ class LoadManager(Service):
         if not self._is_leader():
             self._has_taken_over = False
             return
+        # Cheap: nearly all checks end here.
         if self._has_taken_over:
             return
         try:
@@ -141,6 +153,7 @@ class LoadManager(Service):
             return  # ZooKeeper is away: done when it is back
         # No await from here on: what is written next has these averages in it.
         self._has_taken_over = True
+        # Both need it: the history goes on from these averages, and placements use their costs.
         self._history.restore(bundles)
         for bundle, data in bundles.items():
             self.load.remember(bundle, cost_of_average(data))
@@ -148,10 +161,13 @@ class LoadManager(Service):
     async def write_history(self) -> None:
         """Store the average loads of bundles and brokers, if this broker leads."""
         # Before the stored averages were read, they would be overwritten by those of one report.
+        # ``_renew`` also samples the reports into the history: it is called first in any case.
         if not await self._renew() or not self._has_taken_over:
             return
         history = self._history
         try:
+            # ``take_changes`` empties what is due before the requests are sent. Where they fail,
+            # the averages are written with the next report that has the bundle among its heaviest.
             await self._records.write(
                 history.take_changes(), history.brokers(), is_allowed=self._is_leader
             )
@@ -161,11 +177,16 @@ class LoadManager(Service):
     async def shed(self) -> None:
         """Move bundles that should be moved, if this broker leads."""
         if await self._renew():
+            # Decided on one consistent view: there is no ``await`` between the reports and the
+            # moves.
             moves = self._shedder.decide(self._clock.monotonic())
+            # Waits until all moves are done or have failed, so that the next round sees no
+            # half-done ones.
             await self._pool.run(self._move, deque(moves))
 
     async def _move(self, move: Move) -> None:
         # Moves before this one took their time: a broker may have gone meanwhile.
+        # Its present record, as its addresses may have changed since the plan was made.
         source = self.load.brokers.get(move.source)
         if source is None or move.destination not in self.load.brokers or not self._is_leader():
             return
@@ -177,6 +198,8 @@ class LoadManager(Service):
         try:
             await self._mover.unload(source.owner, move.bundle, move.destination)
         except GemingaError as error:
+            # Counted where it is reported again. If the bundle did move, and only the answer was
+            # lost, the next reports say so.
             self.load.cancel(move.bundle)
             log.warning("bundle not moved by load", extra={**facts, "why": str(error)})
         else:
@@ -187,6 +210,8 @@ class LoadManager(Service):
         """Split bundles that are too large, if this broker leads."""
         if not await self._renew():
             return
+        # Monotonic, as all times that are compared here: a wall clock that is set would end all
+        # pauses.
         now_s = self._clock.monotonic()
         self._split_s = {
             bundle: split_s
@@ -195,6 +220,7 @@ class LoadManager(Service):
         }
         # Those that were split lately are still in the reports, with the load of the whole bundle.
         found = bundles_to_split(self.load, self._config, fixed=self._split_s)
+        # The generator is cut off here, so that no more bundles are examined than are split.
         chosen = list(islice(found, self._config.load_balancer_splits_max))
         # One after the other: those of one namespace change the same record.
         for bundle, broker_id, reason in chosen:
@@ -209,6 +235,8 @@ class LoadManager(Service):
                 # broker may lead now.
                 owner = self.load.brokers.get(broker_id)
                 if owner is None or not self._is_leader():
+                    # The pause of this bundle is kept all the same: the next leader, or the next
+                    # round, decides anew.
                     continue
                 if count >= self._config.load_balancer_namespace_bundles_max:
                     log.info("bundle not split: its namespace has enough", extra=facts)
@@ -227,15 +255,19 @@ class LoadManager(Service):
         if not self._is_leader():
             return False
         try:
+            # From memory where no broker has written since the last time; see ``Brokers.view``.
             loads = (await self._view_brokers()).loads
         except CoordinationError:
             return False  # ZooKeeper is away: nothing is moved by what was true before
         for broker_id, report in loads.items():
+            # Taken in one by one, so that a cluster of 100 brokers does not block the loop for 0.3
+            # seconds. ``renew`` below then finds the same objects, and counts nothing twice.
             is_new = self.load.take(broker_id, report)
             self._history.sample(broker_id, report)
             if is_new:
                 # Others get a turn: a large report takes three milliseconds.
                 await asyncio.sleep(0)
+        # Removes the brokers that are gone, which ``take`` cannot know of.
         self.load.renew(loads, self._clock.monotonic())
         self._history.keep_brokers(loads)
         # Checked again: another broker may have become the leader while reports were taken in.

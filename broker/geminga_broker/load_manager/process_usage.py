@@ -16,6 +16,8 @@ CORE_PERCENT = 100.0
 MIB = 1024 * 1024
 
 
+# The base is the twin without a process: a ``ResourceUsage`` without limit counts as "not known" in
+# the shares that brokers compare (``used_share``).
 class Usage:
     """The usage as far as it is known: not at all where the broker has no process of its own, as in
     a simulation."""
@@ -32,6 +34,8 @@ class ProcessUsage(Usage):
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        # Both at once: a percentage is the CPU time between two measurements over the time between
+        # them.
         self._measured_s, self._cpu_s = clock.monotonic(), _cpu_s()
         # The limit is all memory of the machine: brokers that share one report the same limit.
         self._memory_mib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / MIB
@@ -51,6 +55,7 @@ class ProcessUsage(Usage):
 
     def _memory(self) -> ResourceUsage:
         # The peak since the process began; Linux gives it in KiB.
+        # Memory does not decide on placements (``BrokerLoad.usage``); it is shown to operators.
         peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return ResourceUsage(usage=peak_kib / 1024, limit=self._memory_mib)
 

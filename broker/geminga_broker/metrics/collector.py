@@ -84,6 +84,8 @@ class BrokerMetrics:
         self._usage = usage or Usage()
         self._load_counts = load_counts or LoadCounts()
         self._shows_bundles = shows_bundles
+        # Hits and misses of the entry cache: entries, then bytes, of both. The meter turns these
+        # running sums into rates, once a period.
         self._cache_meter = Meter(clock.monotonic(), 0, 0, 0, 0)
         # How often the cache's bound was exceeded: in all, at the last ``renew``; and in the last
         # period, which is what upstream shows.
@@ -92,6 +94,8 @@ class BrokerMetrics:
 
     async def renew(self) -> None:
         """Begin a new stats period."""
+        # In this order, so that the load report that is made from now on has rates and usage of one
+        # period.
         self._usage.renew()
         await self._maintenance.renew_rates()
         self._sessions.counts.lookup_durations.renew()
@@ -108,6 +112,7 @@ class BrokerMetrics:
         totals = self._maintenance.totals
         owned = list(self._ownership.owned.generations)
         bundles = tuple(sorted(map(str, owned)))
+        # Replaced as a whole at the end of each period, so that totals and bundles belong together.
         by_bundle = self._maintenance.totals_by_bundle
         # A bundle that was acquired since the last period has no totals yet.
         stats = {
@@ -123,6 +128,7 @@ class BrokerMetrics:
             for bundle in owned
             if (each := by_bundle.get(bundle)) is not None
         }
+        # Names of all bundles are reported in any case: the leader must see which broker has which.
         if len(stats) > REPORTED_BUNDLES_MAX:
             busiest = nlargest(REPORTED_BUNDLES_MAX, stats, key=lambda name: cost_of(stats[name]))
             stats = {name: stats[name] for name in busiest}
@@ -136,6 +142,8 @@ class BrokerMetrics:
             msg_throughput_in=totals.throughput_in,
             msg_rate_out=totals.rate_out,
             msg_throughput_out=totals.throughput_out,
+            # Sorted, so that two reports of the same load are the same bytes, whatever order
+            # bundles came in.
             last_stats=dict(sorted(stats.items())),
             cpu=self._usage.cpu,
             memory=self._usage.memory,
@@ -145,6 +153,8 @@ class BrokerMetrics:
 
     def text(self, *, cluster: str, version: str, host: str) -> Iterator[str]:
         """What ``/metrics`` shows, in pieces; ``host`` is this broker's address without a port."""
+        # The figures are taken before the first piece is asked for: what is written later is of the
+        # same moment.
         return render(self.snapshot(), cluster=cluster, version=version, host=host)
 
     def snapshot(self) -> BrokerSnapshot:
@@ -152,6 +162,8 @@ class BrokerMetrics:
         topics = self._topics
         counts = self._sessions.counts
         return BrokerSnapshot(
+            # One pass over all topics. It blocks the loop for as long as it takes; ``render`` does
+            # not.
             topics=[topic_snapshot(topic) for topic in topics.loaded.values()],
             cache=self._cache_snapshot(),
             ledger_counts=self._ledger_counters.by_metric(),
@@ -210,8 +222,10 @@ class BrokerMetrics:
         cache = self._cache
         hits_rate, hits_throughput, misses_rate, misses_throughput = self._cache_meter.rates
         return CacheSnapshot(
+            # Non-persistent topics have no log.
             managed_ledgers=sum(each.name.is_persistent for each in self._topics.loaded.values()),
             used_bytes=cache.used_bytes,
+            # Both only grow: what was put in, less what was taken out, is in the cache now.
             entries=cache.inserted - cache.evicted,
             hits_rate=hits_rate,
             hits_throughput=hits_throughput,
@@ -225,6 +239,7 @@ class BrokerMetrics:
 
 def topic_snapshot(topic: Topic) -> TopicSnapshot:
     """What the metrics show of ``topic``."""
+    # Of the last period; everything below that is called a total counts since the topic was loaded.
     rate_in, throughput_in, rate_out, throughput_out = topic.meter.rates
     if topic.name.is_persistent:
         stored = topic.part(PersistentSubscriptions).subscriptions.values()
@@ -252,6 +267,7 @@ def topic_snapshot(topic: Topic) -> TopicSnapshot:
         publish_pauses=topic.publishing.gate.pauses,
         # The backlog of a topic is that of its slowest subscription.
         backlog=max((each.backlog for each in subscriptions), default=0),
+        # The topic's own rates are the sums over its subscriptions, which have been built just now.
         ack_rate=sum(each.ack_rate for each in subscriptions),
         delayed_index_bytes=sum(each.delayed_index_bytes for each in subscriptions),
         delayed_buckets=sum(each.delayed_buckets for each in subscriptions),
@@ -267,6 +283,7 @@ def _add_storage(snapshot: TopicSnapshot, topic: Topic) -> None:
     """Add what only a topic with a log has."""
     stored_bytes = topic.managed_ledger.chain.total_bytes
     # As upstream, all replicas of an entry count as one in both.
+    # The log counts each entry once, however many bookies have it.
     snapshot.storage_bytes = snapshot.storage_logical_bytes = stored_bytes
     stored = topic.part(PersistentSubscriptions)
     snapshot.backlog_bytes = max((each.backlog_bytes for each in stored.cursors()), default=0)
@@ -292,6 +309,8 @@ def _add_storage(snapshot: TopicSnapshot, topic: Topic) -> None:
     ) = stored.entry_meter.rates
     replicators = topic.part(TopicReplication).replicators
     if replicators:
+        # The replicator of the other cluster publishes here as an ordinary producer, under a name
+        # by which it is recognized (``Replicator.opposite``).
         producers = topic.publishing.producers.by_name
         snapshot.replicators = [
             replicator_snapshot(remote, each, producers.get(each.opposite))
@@ -310,6 +329,7 @@ def replicator_snapshot(
     ``inbound`` is the producer of the remote cluster's replicator, if it is connected.
     """
     rate_out, throughput_out, rate_expired = replicator.meter.rates
+    # Not connected: nothing comes from there at present.
     rate_in, throughput_in, _ = (0.0, 0.0, 0.0) if inbound is None else inbound.meter.rates
     return ReplicatorSnapshot(
         remote=remote,
@@ -328,6 +348,7 @@ def replicator_snapshot(
 
 def _subscription_snapshot(subscription: TopicSubscription) -> SubscriptionSnapshot:
     """What subscriptions of all topics have in common."""
+    # Consumers that are connected now. What those that are gone were sent is in ``sent``.
     consumers, sent = subscription.consumers, subscription.sent()
     rates = [each.meter.rates for each in consumers]
     return SubscriptionSnapshot(
@@ -355,6 +376,8 @@ def stored_subscription_snapshot(subscription: Subscription) -> SubscriptionSnap
     snapshot.delayed_index_bytes = figures.delayed_bytes
     snapshot.delayed_buckets = figures.delayed_buckets
     snapshot.delayed_loaded = figures.delayed_loaded
+    # None while no consumer has subscribed since the topic was loaded: nothing waits for a
+    # redelivery.
     snapshot.in_replay = dispatcher.redelivery_backlog if dispatcher else 0
     snapshot.stalls = subscription.membership.stalls
     snapshot.expired_total = figures.expired

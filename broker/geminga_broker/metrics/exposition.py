@@ -42,6 +42,7 @@ from geminga_server.metrics.exposition import (
     summary_text,
 )
 
+# Each tuple is worked out once, at import: the fields' annotations are not read at every scrape.
 TOPIC_FAMILIES = families_of(TopicSnapshot, Gauge, Counter)
 TOPIC_BUCKETS = families_of(TopicSnapshot, Buckets)
 BROKER_SUMS = families_of(TopicSnapshot, BrokerSum)
@@ -86,6 +87,8 @@ def render(snapshot: BrokerSnapshot, *, cluster: str, version: str, host: str) -
     ``host`` is this broker's address, without a port: upstream's label ``broker``.
     """
     # The label that all families begin with.
+    # Labels are written in the same order everywhere; a topic's text is built once for its
+    # families.
     first = f'cluster="{escape(cluster)}"'
     yield from _broker(snapshot, first, version, escape(host))
     topics = [
@@ -122,7 +125,8 @@ def render(snapshot: BrokerSnapshot, *, cluster: str, version: str, host: str) -
         for replicator in topic.replicators
     ]
     yield from samples(REPLICATOR_FAMILIES if replicators else (), replicators)
-    # Both have the same families, so that the samples of both have to stand together.
+    # Both have the same families, so that the samples of both have to stand together. Those without
+    # an index have no samples: a 0 would read as an empty index.
     delaying: Labelled = [
         *(each for each in topics if each[1].delayed_buckets),
         *(each for each in subscriptions if each[1].delayed_buckets),
@@ -134,6 +138,7 @@ def _broker(snapshot: BrokerSnapshot, first: str, version: str, host: str) -> It
     """The families of the broker as a whole."""
     topics, connections = snapshot.topics, snapshot.connections
     counts = {
+        # Counted from the snapshot, as all sums here, so that they agree with their terms.
         "pulsar_broker_topics_count": len(topics),
         "pulsar_broker_subscriptions_count": sum(len(each.subscriptions) for each in topics),
         **{each.family.name: _sum(topics, each.field) for each in BROKER_SUMS},
@@ -152,6 +157,8 @@ def _broker(snapshot: BrokerSnapshot, first: str, version: str, host: str) -> It
     yield gauges({"pulsar_version_info": 1}, f'{first},version="{escape(version)}",commit=""')
     yield from samples(LOOKUP_FAMILIES, [(first, snapshot.lookups)])
     yield from samples(CACHE_FAMILIES, [(first, snapshot.cache)])
+    # Those with the name of BookKeeper's client get the prefix; the others are counted here alone,
+    # under names of our own.
     for name, count in snapshot.ledger_counts.items():
         is_of_client = name.startswith(BOOKKEEPER_CLIENT)
         full = LEDGER_CLIENT_PREFIX + name if is_of_client else name
@@ -173,6 +180,7 @@ def _broker(snapshot: BrokerSnapshot, first: str, version: str, host: str) -> It
         for each in snapshot.bundles
     ]
     yield from samples(BUNDLE_FAMILIES if bundles else (), bundles)
+    # Gauges, as upstream declares them, although they only grow.
     unloaded = {
         "pulsar_lb_unload_broker_total": load.shed_brokers,
         "pulsar_lb_unload_bundle_total": load.moves,
@@ -187,6 +195,7 @@ def _schemas(counted: Mapping[str, NamespaceCounts], first: str) -> Iterator[str
         (f'{first},namespace="{escape(namespace)}"', counts)
         for namespace, counts in counted.items()
     ]
+    # By operation first: the samples of all namespaces for one family have to stand together.
     for each in Operation if by_labels else ():
         name = f"pulsar_schema_{each.value}_ops"
         heading = ""
@@ -210,6 +219,7 @@ def _bytes(topics: Sequence[TopicSnapshot], first: str) -> Iterator[str]:
         ("pulsar_broker_in_bytes_total", "system_topic", _sum(topics, "bytes_in_total")),
         ("pulsar_broker_out_bytes_total", "system_subscription", bytes_out),
     ):
+        # Both labels are shown, so that sums over them have the same members as with upstream.
         by_owner = [(f'{first},{label}="false"', value), (f'{first},{label}="true"', 0)]
         yield from lines(name, "counter", by_owner)
 
@@ -218,6 +228,7 @@ def _namespaces(topics: Sequence[tuple[str, TopicSnapshot]], first: str) -> Iter
     """The sums by namespace; ``topics`` come with their labels."""
     by_namespace: dict[str, list[TopicSnapshot]] = {}
     for _, topic in topics:
+        # Escaped once for each namespace, and not for each family.
         by_namespace.setdefault(escape(topic.namespace), []).append(topic)
     counts = [
         (f'{first},namespace="{namespace}"', len(members))

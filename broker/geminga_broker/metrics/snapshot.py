@@ -24,6 +24,7 @@ from geminga_server.connection_limits import Limit
 from geminga_server.metrics import Durations, Histogram, Summary
 from geminga_server.metrics.exposition import Buckets, Counter, Family, Gauge
 
+# Upstream's quantiles; 0 and 1 are the least and the greatest value of the period.
 SUMMARY_QUANTILES = (0.0, 0.5, 0.95, 0.99, 0.999, 0.9999, 1.0)
 # The summary of something that never happened.
 NO_SUMMARY = Durations().summary(SUMMARY_QUANTILES)
@@ -97,6 +98,7 @@ class SubscriptionSnapshot:
     bytes_out_total: Annotated[int, Counter("pulsar_out_bytes_total")] = 0
     messages_out_total: Annotated[int, Counter("pulsar_out_messages_total")] = 0
     # How often a dispatch rate stopped it, by limit; None where no limit ever applied.
+    # Labels, and not families, tell the limits apart, so this has no annotation of its own.
     stalls: Stalls | None = None
 
 
@@ -177,6 +179,7 @@ class TopicSnapshot:
     backlog_quota_age_s: Annotated[int, Gauge("pulsar_storage_backlog_quota_limit_time")] = -1
     backlog_age_s: Annotated[int, Gauge("pulsar_storage_backlog_age_seconds")] = -1
     # Evictions from backlogs, by quota: one family with a label shows both.
+    # As these have labels of their own, ``exposition`` shows them.
     size_evictions_total: int = 0
     age_evictions_total: int = 0
     # Entries: written, sent to consumers, and of these read from bookies, not from the cache.
@@ -270,6 +273,7 @@ class LoadSnapshot:
     cpu_percent: Annotated[float, Gauge("pulsar_lb_cpu_usage")] = 0.0
     memory_percent: Annotated[float, Gauge("pulsar_lb_memory_usage")] = 0.0
     # Bundles moved, brokers that some were moved from, and bundles split.
+    # Shown in groups of their own, with other labels than the two above.
     moves: int = 0
     shed_brokers: int = 0
     splits: int = 0

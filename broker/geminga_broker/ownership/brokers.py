@@ -38,6 +38,7 @@ from geminga_runtime.service import Service
 
 log = logging.getLogger(__name__)
 
+# The figures of a load report alone; ``Brokers.record`` adds addresses and times.
 ReportLoad = Callable[[], LocalBrokerData]
 
 
@@ -71,6 +72,8 @@ class Brokers(Service):
         self._reports = reports or LoadReportConfig()
         self._version = version
         self._former_ids = frozenset(former_broker_ids) - {address.broker_id}
+        # One time for the whole life of this object: a registration that is written again after a
+        # session was lost does not make the broker look younger.
         self._started_ms = clock.wall_ms()
         # The registrations of all brokers, this one's among them.
         self.living = LivingBrokers(coordination)
@@ -84,13 +87,21 @@ class Brokers(Service):
             on_leading=self._leading_changed,
         )
         # The report that was written last, and when (monotonic).
+        # The two change together, after a write that ZooKeeper confirmed: ``_keep_load_current``
+        # compares with what other brokers can read. Two writes may overlap (the periodic one, and
+        # one after a reconnection); each writes a whole record, so the later one simply holds.
         self._written = LocalBrokerData()
         self._written_s = 0.0
 
     async def _open(self, stack: AsyncExitStack) -> None:
+        # Before the first request: a session that is lost during the registration must lead to
+        # another.
         self._coordination.on_session(self._session_changed)
         # Before it registers: a registration that is cancelled may have made the node all the same.
         stack.push_async_callback(self._withdraw)
+        # Side by side, as neither depends on the other: the former ids are other nodes. Only a
+        # registered broker takes part in the election: the leader's placement looks for itself
+        # among the living.
         await asyncio.gather(self._register(), self._delete_former())
         await stack.enter_async_context(self.election)
         # Last: the load is written to the node that was registered above.
@@ -104,8 +115,11 @@ class Brokers(Service):
         loads: dict[str, LocalBrokerData] = {}
         for broker_id in await self.living.ids():
             # None for a broker that ended since the list was read.
+            # Both caches are under watches, so this sends requests only for what has changed.
             if (record := await self.living.get(broker_id)) is not None:
                 loads[broker_id] = record
+        # After the registrations: the leader named here may be one that is not in ``loads`` any
+        # more, and ``place`` checks that.
         leader = await self.election.leader()
         return BrokersView(loads, None if leader is None else leader.broker_id)
 
@@ -129,8 +143,11 @@ class Brokers(Service):
     async def _register(self) -> None:
         record = self.record()
         path = broker_path(self.address.broker_id)
-        # An earlier session of this broker may have left the node: it is replaced.
+        # Called again for each session. An earlier one may have left the node, which is replaced in
+        # one transaction: other brokers never see this broker missing.
         await take_over_ephemeral(self._coordination, path, await _encoded(record))
+        # After the write: if it failed, the next report is compared with the older one, and is
+        # written.
         self._written, self._written_s = record, self._clock.monotonic()
 
     async def _keep_load_current(self) -> None:
@@ -144,10 +161,12 @@ class Brokers(Service):
             is_old = unwritten_s >= config.load_balancer_report_interval_max_s
             if not is_old and not has_changed(self._written, record, change_percent):
                 continue
+            # ``set``, not a take-over: a new session has replaced the node already, or is about to.
             try:
                 path = broker_path(self.address.broker_id)
                 await self._coordination.set(path, await _encoded(record))
             except NodeMissing:
+                # Without the node no client is redirected here, and no bundle is assigned here.
                 await self._register_again()  # it was deleted by hand
             except CoordinationError:
                 # No connection: registered again when it is back. What was written stays noted, so
@@ -158,6 +177,8 @@ class Brokers(Service):
     async def _delete_former(self) -> None:
         """Delete the registrations that earlier runs with other ports left behind."""
         # Sorted: the requests of a simulation must come in the same order in each run.
+        # Ephemeral nodes, so ZooKeeper would delete them in time. Until then the leader would
+        # assign bundles to a broker that does not listen there any more.
         for broker_id in sorted(self._former_ids):
             with suppress(NodeMissing):
                 await self._coordination.delete(broker_path(broker_id))
@@ -165,6 +186,8 @@ class Brokers(Service):
     async def _withdraw(self) -> None:
         """Delete the registration on closing, so that the others need not wait until ZooKeeper ends
         the session."""
+        # The node may be missing where the registration failed, and ZooKeeper may be away:
+        # ``NodeMissing`` is a ``CoordinationError``, too, and either way nothing is left to do.
         with suppress(CoordinationError):
             await self._coordination.delete(broker_path(self.address.broker_id))
 
@@ -175,6 +198,8 @@ class Brokers(Service):
     # The session
 
     def _session_changed(self, state: SessionState) -> None:
+        # Also without a new session: registering sets the node's value then, which does no harm,
+        # and covers a session that ended while this broker had no connection.
         if state is SessionState.CONNECTED and not self._is_closing:
             self.spawn(self._register_again(), name="register again")
 

@@ -56,6 +56,8 @@ class ServingClusters:
         policies = await self.namespaces.policies(namespace)
         if serves(self.cluster, policies):
             return None
+        # In the order in which the operator listed the peers: the first one that serves the
+        # namespace gets all of its clients.
         try:
             peers = (await self.clusters.get(self.cluster)).peer_cluster_names or ()
             for peer in peers:
@@ -63,6 +65,7 @@ class ServingClusters:
                     return entrance_of(await self.clusters.get(peer))
         except ClusterNotFound:
             pass  # a cluster that was deleted is no peer
+        # The text is upstream's: admin tools show it.
         raise ServedInOtherClusters(
             "Namespace missing local cluster name in clusters list: "
             f"local_cluster={self.cluster} ns={namespace} "

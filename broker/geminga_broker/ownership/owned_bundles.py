@@ -36,6 +36,8 @@ from geminga_runtime.service import Service
 
 log = logging.getLogger(__name__)
 
+# Both run within the turn in which ``generations`` changes: they note what is to be done, and await
+# nothing.
 OnLost = Callable[[Bundle], None]
 OnAcquired = Callable[[Bundle], None]
 Successor = asyncio.Future[Owner | None]
@@ -66,6 +68,13 @@ class OwnedBundles(Service):
         take_back: Callable[[Bundle], Awaitable[object]],
     ) -> None:
         super().__init__()
+        # The states of a bundle, each change of which is one statement without an ``await``:
+        #
+        #     not owned ──acquire──▶ owned ──_release──▶ releasing ──topics closed──▶ not owned
+        #         ▲                    │                     │
+        #         └────── _lose ───────┴─────────────────────┘
+        #
+        # Owned and releasing ones are keys of ``generations``; ``_releasing`` has the latter, too.
         self._coordination = coordination
         self._value = value
         self._is_past = is_past
@@ -107,10 +116,14 @@ class OwnedBundles(Service):
 
     def serves(self, bundle: Bundle | None) -> bool:
         """Whether the bundle is owned, and not about to be handed on."""
+        # Not ``bundle in self.generations`` alone: a topic that is loaded while its bundle is
+        # released would still be open here when the next owner opens it.
         return bundle in self.generations and bundle not in self._releasing
 
     def lock(self, bundle: Bundle) -> asyncio.Lock:
         """The lock that guards what is known of the bundle's node while it is read or written."""
+        # Two tasks that need it at once get the same object, as the first one holds a reference to
+        # it while it waits or works. The object is gone when the last of them is done.
         return self._locks.setdefault(bundle, asyncio.Lock())
 
     # Acquiring
@@ -127,7 +140,9 @@ class OwnedBundles(Service):
 
         Raises ``ServiceNotReady``, ``CoordinationError``.
         """
+        # Again, although the caller has checked: it has awaited ZooKeeper since.
         self.check_ready()
+        # Not in ``check_ready``: a retired broker still answers lookups of bundles that others own.
         if self.is_retired:
             raise ServiceNotReady("this broker ends, and acquires nothing any more")
         is_changed = False
@@ -141,6 +156,9 @@ class OwnedBundles(Service):
 
         try:
             while True:
+                # Each round begins with what is known now. ``check_ready`` below ends the loop
+                # while the doubt lasts, so there are as many rounds as times the session came back
+                # in between.
                 losses = self._losses
                 node = await claim(
                     self._coordination,
@@ -157,7 +175,12 @@ class OwnedBundles(Service):
             # lasts: it is checked when ZooKeeper answers again.
             self._given_up[bundle] = None
             raise
+        # No ``await`` from the comparison above to here: the session has not been in doubt since
+        # the answer, and the bundle is among ``generations`` when the next doubt gives up all of
+        # them.
         if node.is_ours:
+            # Before the callbacks: what they start, such as loading topics, asks whether the bundle
+            # is served.
             self.generations[bundle] = node.stat.created_zxid
             log.info("bundle acquired", extra={"bundle": str(bundle)})
             for callback in self.on_acquired:
@@ -167,12 +190,17 @@ class OwnedBundles(Service):
         return node
 
     def _node_changed(self, bundle: Bundle) -> None:
+        # A watch may fire after the bundle was given up; then there is nothing to confirm. It also
+        # fires when this broker deletes the node itself, and when the connection breaks.
         if bundle in self.generations:
             self.spawn(self._confirm(bundle), name=f"confirm {bundle}")
 
     async def _confirm(self, bundle: Bundle) -> None:
         """Check that an owned bundle's node is still this session's, and watch it again."""
+        # With the lock: while the bundle is released or acquired, its node changes by this broker's
+        # own doing, and that is no loss.
         async with self.lock(bundle):
+            # It may have been given up while this task waited for the lock.
             if bundle not in self.generations:
                 return
             try:
@@ -183,6 +211,8 @@ class OwnedBundles(Service):
                 self._lose(bundle, "its node is gone")
                 return
             except CoordinationError:
+                # The bundle is kept. The watch is gone, and ``_resume`` confirms the bundle with a
+                # new one when the session is CONNECTED again.
                 return  # the session's own events decide what becomes of the bundle
             # The generation, too: the node may have been deleted and created again, and another
             # broker may have owned the bundle in between.
@@ -199,12 +229,18 @@ class OwnedBundles(Service):
         Clients are notified last, when they can go on at once: their pause is that of the
         hand-over.
         """
-        # It gets a result in any case, None if this fails: clients wait for it.
+        # It gets a result in any case, None if this fails: sessions tell the clients of the
+        # bundle's topics to reconnect once it has one (``send_when_moved``).
         successor: Successor = asyncio.get_running_loop().create_future()
         try:
+            # The lock is held for as long as the topics take to close. Lookups of the bundle wait
+            # for it, so that none is answered with a broker that is about to stop serving, or has
+            # not begun to.
             async with self.lock(bundle):
                 await self._release(bundle, successor)
             # Without the lock: a lookup that comes meanwhile may have the bundle acquired, too.
+            # Where a client's lookup has another broker acquire it, ``hand_on`` finds that broker
+            # as the owner and returns it.
             successor.set_result(await hand_on(bundle))
         finally:
             if not successor.done():
@@ -214,11 +250,17 @@ class OwnedBundles(Service):
     async def _release(self, bundle: Bundle, successor: Successor) -> None:
         if bundle not in self.generations:
             raise NotOwned(str(bundle))
-        # From here on ``serves`` denies the bundle, and lookups of it wait for the lock.
+        # From here on ``serves`` denies the bundle, and lookups of it wait for the lock. Before the
+        # callbacks: they close the topics that are loaded now, so none may be loaded after that.
         self._releasing.add(bundle)
         try:
+            # All at once. An error of one ends the release: the bundle stays this broker's, is
+            # served again, and its topics are loaded anew on demand.
             await asyncio.gather(*(release(bundle, successor) for release in self.on_release))
-            # The session may have ended meanwhile, and the node may be another broker's.
+            # Where the session has ended meanwhile the entry is gone, and the node may be another
+            # broker's. Else the entry goes before the node: once another broker can create the
+            # node, this one must not take itself for the owner. If the request fails, the node
+            # stays and leads lookups here, where ``Unowned.OWN_PAST`` has the bundle acquired anew.
             if self.generations.pop(bundle, None) is not None:
                 await self._delete_node(bundle)
         finally:
@@ -235,9 +277,12 @@ class OwnedBundles(Service):
         them a topic is in. Raises ``NotOwned``, ``ServiceNotReady``, and what ``write`` raises.
         """
         async with self.lock(bundle):
+            # A bundle that is being released cannot be split: its lock is held until it is gone.
             if not self.serves(bundle):
                 raise NotOwned(str(bundle))
             try:
+                # One after the other: a bundle is split into few pieces. Lookups cannot find the
+                # children yet, as the ring does not show them, so their locks are free.
                 for child in children:
                     async with self.lock(child):
                         if not (await self.acquire(child)).is_ours:
@@ -246,10 +291,13 @@ class OwnedBundles(Service):
             except CoordinationError:
                 raise  # the split may have been recorded: keep both
             except GemingaError:
+                # The ring was not changed, so no topic is in the children: they are given up again.
                 for child in children:
                     if self.generations.pop(child, None) is not None:
                         await self._delete_node(child)
                 raise
+            # After the ring shows the children: no lookup finds the bundle from here on. A crash
+            # before this line loses the session, and all of these nodes with it.
             if self.generations.pop(bundle, None) is not None:
                 await self._delete_node(bundle)
         log.info("bundle split", extra={"bundle": str(bundle), "into": len(children)})
@@ -258,6 +306,8 @@ class OwnedBundles(Service):
         """Check the ownership of a bundle that another broker seems to have. Where ZooKeeper does
         not answer, give the bundle up, so that clients find the other broker; it is taken back when
         ZooKeeper answers and no other broker has it."""
+        # While ZooKeeper answers, it alone decides: the check gives the bundle up only where its
+        # node is another broker's, or gone.
         if self._is_connected:
             self._node_changed(bundle)
         elif bundle in self.generations:
@@ -265,6 +315,8 @@ class OwnedBundles(Service):
             self._lose(bundle, "it was written to by another broker while ZooKeeper was away")
 
     def _lose(self, bundle: Bundle, reason: str) -> None:
+        # Taken out first: the callbacks find the bundle not served, and a second loss of the same
+        # bundle reports nothing.
         if self.generations.pop(bundle, None) is None:
             return
         log.warning("bundle lost", extra={"bundle": str(bundle), "reason": reason})
@@ -273,6 +325,9 @@ class OwnedBundles(Service):
 
     async def _delete_node(self, bundle: Bundle) -> None:
         try:
+            # Without a version, and yet no node of another owner is deleted: ZooKeeper refuses a
+            # request of a session that has ended, and while the session lasts no other broker can
+            # have the node.
             await self._coordination.delete(bundle.path)
         except NodeMissing:
             return
@@ -282,6 +337,7 @@ class OwnedBundles(Service):
         # Cleared before the requests: from here on nothing is served that another may acquire.
         bundles = list(self.generations)
         self.generations.clear()
+        # Errors are no reason not to close: ZooKeeper deletes the nodes with the session.
         await asyncio.gather(
             *(self._delete_node(bundle) for bundle in bundles), return_exceptions=True
         )
@@ -290,25 +346,39 @@ class OwnedBundles(Service):
 
     def _session_changed(self, state: SessionState) -> None:
         self._is_connected = state is SessionState.CONNECTED
+        # The timer runs only in DOUBTFUL: what comes next decides by itself.
         if self._end_of_doubt is not None:
             self._end_of_doubt.cancel()
             self._end_of_doubt = None
+        # SUSPENDED comes first and changes nothing here: the session lives. DOUBTFUL follows before
+        # ZooKeeper could end it, and only then EXPIRED or CONNECTED.
         if state is SessionState.DOUBTFUL:
             self.is_certain = False
+            # Claims whose answers are on their way are void, though the session may turn out to be
+            # alive.
             self._losses += 1
             loop = asyncio.get_running_loop()
             self._end_of_doubt = loop.call_later(DOUBT_S_MAX, self._give_up_all)
         elif state is SessionState.EXPIRED:
             self._give_up_all()
         elif state is SessionState.CONNECTED and not self._is_closing:
+            # After EXPIRED this is a new session that owns nothing; after DOUBTFUL it is the old
+            # one, whose nodes are still there. ``_resume`` handles both. Lookups may acquire
+            # bundles before its task begins: they hold the bundles' locks, which the task waits
+            # for.
             self.is_certain = True
+            # Taken out as a whole: a bundle that cannot be taken back now is acquired by the next
+            # lookup of it, unless ``acquire`` notes it again.
             given_up, self._given_up = self._given_up, {}
             self.spawn(self._resume(list(given_up)), name="resume ownership")
 
     def _give_up_all(self) -> None:
+        """The session has ended, or was in doubt for ``DOUBT_S_MAX``."""
         self.is_certain = False
         self._losses += 1
         bundles = list(self.generations)
+        # Each is looked up again when the session is back, without waiting for a client: its topics
+        # may have work of their own, such as replication.
         self._given_up.update(dict.fromkeys(bundles))
         for bundle in bundles:
             self._lose(bundle, "the session with ZooKeeper expired")

@@ -34,6 +34,8 @@ class Unowned(Enum):
 class BundleNode:
     """A bundle's node in ZooKeeper."""
 
+    # Where clients, and brokers that hand a request on, reach the owner. Decoded once for each
+    # node: all lookups of the bundle share this object.
     owner: Owner
     # The node's creation zxid: later owners have higher ones, which tells news from old answers.
     generation: int
@@ -49,6 +51,8 @@ class OwnerCache:
         self, coordination: Coordination, *, is_past: Callable[[BundleOwner], bool]
     ) -> None:
         self._coordination = coordination
+        # Tells by the addresses in a record, not by its session: the session that made an old node
+        # is gone, and ZooKeeper keeps the node until that session times out.
         self._is_past = is_past
         # ``holds_changed=False``: a changed node is forgotten at once. No answer is better than one
         # that is known to be wrong, since clients ask again.
@@ -57,6 +61,8 @@ class OwnerCache:
     def known(self, bundle: Bundle) -> BundleNode | Unowned:
         """The owner of the bundle from memory alone."""
         # ``Watched`` also keeps that there is no node, as None: hence two questions.
+        # ``keeps`` first: ``known`` answers None for a bundle that was never read, too, and a
+        # caller that took that for ``NOBODY`` would place a bundle that another broker serves.
         path = bundle.path
         if not self._nodes.keeps(path):
             return Unowned.NOT_KNOWN
@@ -72,16 +78,25 @@ class OwnerCache:
 
     def forget(self, bundle: Bundle) -> None:
         """Forget the bundle: this broker changes its node, or found another than is kept."""
+        # ``Watched`` also drops the answer of a read that is under way: ZooKeeper may have given it
+        # before this broker wrote the node.
         self._nodes.forget(bundle.path)
 
     def node(self, value: bytes, stat: NodeStat) -> BundleNode | Unowned:
         """Decode a node that was read by other means; it is not kept."""
+        # A node that cannot be decoded raises ``MalformedRecord``: the lookup fails, and the client
+        # retries. To take the bundle over instead might serve its topics twice.
         record = BundleOwner.decode(value)
         # First: a node of an earlier run may be disabled, and is taken over all the same.
         if self._is_past(record):
             return Unowned.OWN_PAST
+        # The old owner closes the bundle's topics and deletes the node when it is done: only then
+        # may another broker acquire the bundle. Upstream's brokers set the mark, this broker never
+        # does.
         if record.disabled:
             return Unowned.GIVEN_UP
+        # A record leaves out what its broker does not serve, while ``Owner`` has "" there. It is
+        # another broker's: those of this one, of this run too, are "past" above.
         owner = Owner(
             record.native_url or "",
             record.native_url_tls or "",
@@ -93,4 +108,6 @@ class OwnerCache:
         return BundleNode(owner, stat.created_zxid)
 
     async def _ask(self, path: str, on_change: OnChange) -> BundleNode | Unowned:
+        # One read, which leaves the watch: ``Watched`` drops the answer when the node changes, and
+        # reads a missing node by ``exists``, so that a later creation is noticed as well.
         return self.node(*await self._coordination.get(path, on_change=on_change))

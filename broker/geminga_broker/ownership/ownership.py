@@ -101,6 +101,8 @@ class Ownership(Service):
         # This broker as the answer to a lookup: one object, however many bundles it owns.
         self._self = owner_at(address, is_self=True)
         # Nodes in ZooKeeper that name one of these ids were made by this broker or an earlier run.
+        # Its own present id is among them: a broker that is started again at once finds the nodes
+        # of the session before, which ZooKeeper has not ended yet.
         self._past_ids = frozenset((address.broker_id, *former_broker_ids))
         # Asked on the broker that leads, and on any broker while there is no leader.
         self._placement = placement
@@ -111,8 +113,11 @@ class Ownership(Service):
         # The bundle of each topic.
         self.rings = Rings(namespaces)
         # By bundle: the broker that an operator wants to have it, and until when that holds
-        # (monotonic); the oldest first.
+        # (monotonic); the oldest first. Set on the leader alone, as it places the bundles: the
+        # owner that gives a bundle up asks the leader, or sends lookups there.
         self._destinations: OrderedDict[Bundle, tuple[str, float]] = OrderedDict()
+        # The owners of bundles that other brokers have. A bundle that is in ``owned`` is asked for
+        # there: what stands here of it may be from before this broker acquired it.
         self._owners = OwnerCache(coordination, is_past=self._is_past)
         # This broker's bundles. Lookups have them acquired; ``unload``, ``retire`` and ``split``
         # give them up: callers read it, and append to its lists of callbacks.
@@ -126,6 +131,9 @@ class Ownership(Service):
                 advertised_listeners=address.listeners,
             ).encode(),
             is_past=lambda value: self._is_past(BundleOwner.decode(value)),
+            # With authority: this broker had the bundle, and takes it without asking the leader
+            # where no other broker does. Without that, clients that come back would wait for a
+            # placement first.
             take_back=lambda bundle: self.owner_of(bundle, authoritative=True),
         )
 
@@ -143,7 +151,8 @@ class Ownership(Service):
         Raises ``NamespaceNotFound``, ``ServedInOtherClusters``, ``ServiceNotReady``,
         ``CoordinationError``.
         """
-        # First: a broker acquires no bundle of a namespace that its cluster does not serve.
+        # First: a broker acquires no bundle of a namespace that its cluster does not serve. The
+        # client repeats its lookup at the peer.
         peer = await self.peer_of(topic.namespace)
         if peer is not None:
             return peer
@@ -170,6 +179,7 @@ class Ownership(Service):
 
     async def owner_of(self, bundle: Bundle, *, authoritative: bool = False) -> Owner:
         """The owner of ``bundle``, as ``owner`` finds it. Raises as ``owner`` does."""
+        # The way of nearly all lookups: no ``await``, no lock, no request.
         known = self._known_owner_of(bundle)
         if known is not None:
             return known
@@ -179,17 +189,25 @@ class Ownership(Service):
             known = self._known_owner_of(bundle)
             if known is not None:
                 return known
+            # Before ZooKeeper is asked: where it does not answer, clients shall try another broker
+            # at once, and not wait for a request to time out.
             self.owned.check_ready()
+            # The node may change while the lines below await: ``acquire`` creates it only where it
+            # is missing, and returns what it finds else.
             found = await self._owners.read(bundle)
             # A lookup may come with a bundle of a ring that has been split since. To acquire it
             # would serve its topics twice.
             ring = await self.rings.ring_of(bundle.namespace)
             if ring.bundle_of(bundle.lower) != bundle:
                 raise ServiceNotReady(f"bundle {bundle} was split: look the topic up again")
+            # A free bundle: this broker acquires it where it is placed here; else the client is
+            # sent on.
             if found is Unowned.NOBODY:
                 here, view = self.address.broker_id, await self._view_brokers()
                 broker_id, reason = self._place(bundle, view, authoritative=authoritative)
                 if broker_id != here:
+                    # So it is with the health check's topic of a broker that has ended: there is no
+                    # URL to redirect to.
                     if broker_id not in view.loads:
                         raise ServiceNotReady(
                             f"broker {broker_id} is to serve {bundle} and does not run"
@@ -200,6 +218,7 @@ class Ownership(Service):
                 # Every other broker sees us as the owner, and redirects clients here: placing the
                 # bundle elsewhere would redirect them back and forth.
                 found = await self._acquire(bundle)
+            # ``acquire`` may have found that another broker was faster: then that one is the owner.
             if isinstance(found, BundleNode):
                 return found.owner
             raise ServiceNotReady(f"bundle {bundle} cannot be served now: {found.value}")
@@ -217,9 +236,12 @@ class Ownership(Service):
 
         Raises ``CoordinationError``.
         """
+        # ``owner_of`` would acquire a free bundle, or have it placed: listing topics must not.
         known = self._known_owner_of(bundle)
         if known is not None:
             return known
+        # The lock, as ``owner_of`` takes it: while the bundle is released it has no owner, and the
+        # answer that comes after the release is the one that lasts.
         async with self.owned.lock(bundle):
             if bundle in self.owned.generations:
                 return self._self
@@ -239,7 +261,9 @@ class Ownership(Service):
     def _place(
         self, bundle: Bundle, view: BrokersView, *, authoritative: bool
     ) -> tuple[str, LookupReason]:
-        # An expired destination is ignored; ``destine`` limits how many there are.
+        # An expired destination is ignored; ``destine`` limits how many there are. A broker that
+        # led before may still hold some: ``place`` sends the lookup to the present leader before
+        # it looks at them.
         destination, until_s = self._destinations.get(bundle, ("", 0.0))
         return place(
             *(bundle, self.address.broker_id, view, self._placement),
@@ -251,7 +275,8 @@ class Ownership(Service):
     def destine(self, bundle: Bundle, broker_id: str) -> None:
         """Choose ``broker_id`` for ``bundle`` for ``DESTINED_S`` seconds, as long as this broker
         leads. Called before the bundle's owner is asked to give it up."""
-        # Taken out first, so that a later choice for the same bundle is the newest in the order.
+        # Taken out first, so that a later choice for the same bundle is the newest in the order:
+        # the map is in the order of expiry, and drops the oldest ones where it is full.
         self._destinations.pop(bundle, None)
         while len(self._destinations) >= DESTINED_MAX:
             self._destinations.popitem(last=False)
@@ -260,6 +285,7 @@ class Ownership(Service):
 
     async def _acquire(self, bundle: Bundle) -> BundleNode | Unowned:
         try:
+            # The lock of the bundle is held: ``owner_of`` is the only caller.
             claim = await self.owned.acquire(bundle)
         finally:
             # What the cache knows of the bundle is out of date, even after an error: ZooKeeper may
@@ -274,6 +300,7 @@ class Ownership(Service):
     def suspect(self, topic: TopicName) -> None:
         """Check whether this broker still owns the bundle of ``topic``, or give it up: another
         broker has fenced the log of the topic or written to a cursor of it, as its owner does."""
+        # None where the topic's namespace was never looked up: then no bundle of it is owned.
         bundle = self.rings.last_bundle_of(topic)
         if bundle is not None:
             self.owned.suspect(bundle)
@@ -284,15 +311,22 @@ class Ownership(Service):
         owns. Raises ``NotOwned``."""
 
         async def hand_on(bundle: Bundle) -> Owner | None:
+            # Called when the bundle's node is deleted, so that another broker can acquire it, and
+            # before the clients of its topics are told where to go.
             try:
                 here, view = self.address.broker_id, await self._view_brokers()
                 if destination is None:
+                    # Without a destination the choice is made as for a lookup. On the leader that
+                    # is its own choice; on any other broker ``place`` names the leader, which
+                    # ``assign`` asks to choose.
                     broker_id, reason = self._place(bundle, view, authoritative=False)
                 else:
                     broker_id, reason = destination, LookupReason.CHOSEN
                 # Placed on this broker, it waits for a lookup: clients may never come back for it.
                 if broker_id == here or broker_id not in view.loads:
                     return None
+                # Returns once the other broker has acquired it, or raises: clients are sent to an
+                # owner that serves.
                 await self._assign(bundle, candidate(view.loads[broker_id], reason))
                 # Not simply that broker: a lookup may have led elsewhere, and the leader chooses
                 # again where only it was asked.
@@ -313,6 +347,8 @@ class Ownership(Service):
         What is not begun within ``budget_s`` seconds is given up on closing; so is everything where
         no other broker lives, or ZooKeeper does not answer.
         """
+        # The budget limits when an unloading begins, not how long it takes: one that has begun is
+        # worth finishing, as its topics are closed already.
         loop = asyncio.get_running_loop()
         begin_by_s = loop.time() + budget_s
         # Before the first await: from now on no lookup may acquire what is about to be handed on.
@@ -320,6 +356,8 @@ class Ownership(Service):
         try:
             others = (await self._view_brokers()).loads.keys() - {self.address.broker_id}
         except CoordinationError:
+            # Without ZooKeeper no other broker can acquire anything: the bundles are given up on
+            # closing.
             return
 
         async def unload(bundle: Bundle) -> None:
@@ -330,6 +368,8 @@ class Ownership(Service):
 
         # Without another broker, closing their topics here would only add to the pause.
         if others:
+            # A copy: each unloading takes its bundle out of ``generations``, and a lost session all
+            # of them.
             bundles = deque(self.owned.generations)
             count = len(bundles)
             await WorkPool(HANDED_ON_AT_ONCE_MAX).run(unload, bundles)
@@ -340,13 +380,17 @@ class Ownership(Service):
         """Split a bundle of this broker's at ``boundaries`` (ascending, inside of it); its topics
         go on in the pieces, which are this broker's too. Raises ``NotOwned``, ``RecordContended``,
         ``ServiceNotReady``, ``CoordinationError``."""
+        # The pieces have the outer boundaries of the bundle: together they cover exactly its
+        # hashes.
         children = pieces(bundle, boundaries)
         namespace, texts = bundle.namespace, [f"0x{at:08x}" for at in boundaries]
         lower, upper = f"0x{bundle.lower:08x}", f"0x{bundle.upper:08x}"
 
+        # Called once the pieces are this broker's, and before the bundle is given up.
         async def write() -> None:
             await self._namespaces.cut_bundle(namespace, lower, upper, texts)
-            # From here on this broker, too, finds topics in the pieces.
+            # Read again at once: from here on this broker, too, finds topics in the pieces. Until
+            # the next lookup in the namespace, ``rings`` would answer with the ring of before.
             await self.rings.ring_of(namespace)
 
         try:
@@ -361,6 +405,8 @@ class Ownership(Service):
         """Unload those of a namespace's bundles that are this broker's."""
         # A list, as unloading takes them out of ``generations``.
         owned = [bundle for bundle in self.owned.generations if bundle.namespace == namespace]
+        # Side by side, without a bound: an operator asks for one namespace, and topics are closed a
+        # limited number at once (``TopicDirectory``).
         await asyncio.gather(*(self.unload(bundle) for bundle in owned))
 
     def _is_past(self, record: BundleOwner) -> bool:

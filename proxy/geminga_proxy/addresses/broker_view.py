@@ -18,6 +18,7 @@ class BrokerView:
     # Where the proxy sends what clients ask for (lookups, partitions, schemas).
     service_urls: tuple[str, ...] = ()
     # Where it sends REST requests.
+    # In the order of the brokers' ids, so that two views of the same brokers are equal.
     web_urls: tuple[str, ...] = ()
     # Every address of a living broker, of any of its listeners; None where they are not known
     # because the settings name a balancer.
@@ -33,6 +34,8 @@ class BrokerView:
         web_urls: list[str] = []
         targets: set[Target] = set()
         for record in records:
+            # Clients that look up through the proxy are told the owner's own address, but one of
+            # its listeners' is accepted as well.
             listeners = record.advertised_listeners.values()
             if is_tls:
                 service_url, web_url = record.pulsar_service_url_tls, record.web_service_url_tls
@@ -40,10 +43,12 @@ class BrokerView:
             else:
                 service_url, web_url = record.pulsar_service_url, record.web_service_url
                 advertised = [each.broker_service_url for each in listeners]
+            # A broker that does not serve the protocol has no URL for it, and is not asked.
             if service_url:
                 service_urls.append(service_url)
             if web_url:
                 web_urls.append(web_url)
+            # ``None`` and "" are left out: the broker, or the listener, does not serve that scheme.
             for url in filter(None, (service_url, *advertised)):
                 # No client can ask for an address that is malformed: it is left out.
                 with suppress(TargetRefused):

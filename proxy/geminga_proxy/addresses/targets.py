@@ -21,6 +21,7 @@ DEFAULT_PORT_TLS = 6651
 TARGET_LENGTH_MAX = 300
 
 
+# Compared as it is written: no name is resolved, so two names of one host are two targets.
 @dataclass(frozen=True, slots=True)
 class Target:
     """Where a broker listens."""
@@ -38,13 +39,16 @@ class Target:
         """Parse ``host:port``, with or without a scheme in front. Raises ``TargetRefused``."""
         if len(text) > TARGET_LENGTH_MAX:
             raise TargetRefused(text[:TARGET_LENGTH_MAX], "it is too long")
+        # ``rpartition``: without ``://`` the whole text is in its last part.
         scheme, separator, address = text.rpartition("://")
         # The scheme only says which port is meant where none is named.
         try:
+            # With ``//`` in front ``urlsplit`` reads it as an address, and not as a path.
             split = urlsplit(f"//{address if separator else text}")
             host, port = split.hostname, split.port
         except ValueError as error:
             raise TargetRefused(text, str(error)) from None
+        # Users, paths and queries have no place in a broker's address: something else is meant.
         if not host or split.username is not None or split.path.strip("/") or split.query:
             raise TargetRefused(text, "it is not host:port")
         if port is None:
@@ -66,9 +70,11 @@ class TargetRules:
 
         ``living`` are the addresses of the living brokers, None where they are not known.
         """
+        # Patterns may be written in capitals; the host is in lower case already.
         if not any(fnmatchcase(target.host, each.lower()) for each in self.hosts):
             raise TargetRefused(str(target), "its host is not among the allowed ones")
         if self.ports and target.port not in self.ports:
             raise TargetRefused(str(target), "its port is not among the allowed ones")
+        # Last: it also holds where the settings allow more.
         if living is not None and target not in living:
             raise TargetRefused(str(target), "it is no living broker's address")

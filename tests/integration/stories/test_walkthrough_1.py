@@ -229,7 +229,7 @@ def test_a_consumer_that_joins_leaves_exactly_one_active(
         assert sum(each["msgOutCounter"] for each in consumers) == 1
 
 
-def test_when_nobody_is_left_nobody_is_active(
+def test_a_subscription_without_consumers_has_no_active_one(
     standalone: StandaloneProcess, consume: OpenTerminal
 ) -> None:
     consume("left", "sub", "one").send_signal(signal.SIGINT)

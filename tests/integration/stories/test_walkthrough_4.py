@@ -165,7 +165,7 @@ def definitions(cluster: StandaloneProcess, topic: str) -> list[str]:
     return [each["data"] for each in answer["getSchemaResponses"]] if status == 200 else []
 
 
-def test_schemas_come_along(clusters: dict[str, StandaloneProcess]) -> None:
+def test_schemas_are_replicated_with_their_messages(clusters: dict[str, StandaloneProcess]) -> None:
     replicate(clusters, NAMES)
     topic = f"persistent://{NAMESPACE}/orders"
     near, far = clusters[BEIJING], clusters[SHANGHAI]
@@ -187,7 +187,9 @@ def test_schemas_come_along(clusters: dict[str, StandaloneProcess]) -> None:
         assert found == [{"number": 1, "price": 7}, {"number": 1, "price": 3}]
 
 
-def test_a_message_goes_only_where_it_is_to_go(clusters: dict[str, StandaloneProcess]) -> None:
+def test_a_message_is_replicated_only_to_the_clusters_that_it_names(
+    clusters: dict[str, StandaloneProcess],
+) -> None:
     replicate(clusters, NAMES)
     with Users(clusters, "selected") as users:
         users.send(SHANGHAI, ["some"], replication_clusters=[SHANGHAI, BEIJING])
@@ -206,7 +208,7 @@ def replicate_topic(clusters: dict[str, StandaloneProcess], where: str, topic: s
     return f"{path}/replication"
 
 
-def test_one_topic_alone_goes_one_way_where_its_namespace_goes_nowhere(
+def test_a_single_topic_is_replicated_where_its_namespace_is_not(
     clusters: dict[str, StandaloneProcess],
 ) -> None:
     for name in NAMES:

@@ -142,7 +142,7 @@ def test_what_is_stored_without_a_receipt_is_a_repeat_when_it_comes_again(story:
     assert run(story)[Rare.REPEAT] >= APPLICATIONS[EAST].messages
 
 
-def test_a_topic_is_replicated_though_nobody_asks_for_it() -> None:
+def test_a_topic_is_replicated_though_no_client_uses_it() -> None:
     assert run(leave_it_alone)[Rare.LOADED]
 
 

@@ -436,7 +436,7 @@ def run(seed: int, *, kind: Kind | None = None, record: bool = False) -> Outcome
 
 
 @pytest.mark.parametrize("first", first_seeds("corruption", SEEDS_A_TEST))
-def test_what_few_bookies_lose_or_spoil_is_lost_to_nobody(first: int) -> None:
+def test_entries_that_few_bookies_lose_or_damage_stay_readable(first: int) -> None:
     confirmed = copied = 0
     harms = Counter[str]()
     for told in results(run, range(first, first + SEEDS_A_TEST)):
@@ -448,7 +448,7 @@ def test_what_few_bookies_lose_or_spoil_is_lost_to_nobody(first: int) -> None:
     assert len(harms) > len(LOUD) // 2
 
 
-def test_what_few_disks_only_say_they_have_made_safe_is_lost_to_nobody() -> None:
+def test_entries_that_few_disks_falsely_report_as_synced_stay_readable() -> None:
     lies = 0
     for told in results(partial(run, kind=LYING), range(SEEDS_A_TEST)):
         lies += told.lies

@@ -296,7 +296,7 @@ def run_fences(seed: int) -> Outcome[None]:
 
 
 @pytest.mark.parametrize("first", first_seeds("ledgers: fences", SEEDS_A_TEST))
-def test_a_fence_that_somebody_was_told_of_outlives_the_power(first: int) -> None:
+def test_a_fence_that_was_confirmed_outlives_a_power_cut(first: int) -> None:
     list(results(run_fences, range(first, first + SEEDS_A_TEST)))
 
 

@@ -168,7 +168,7 @@ def run(seed: int, *, record: bool = False) -> Outcome[Counter[str]]:
 
 
 @pytest.mark.parametrize("first", first_seeds("logs", SEEDS_A_TEST))
-def test_a_log_keeps_what_was_published_to_it_whoever_owns_it(first: int) -> None:
+def test_a_log_keeps_what_was_published_to_it_across_changes_of_its_owner(first: int) -> None:
     deeds = Counter[str]()
     for told in results(run, range(first, first + SEEDS_A_TEST)):
         deeds.update(told)

@@ -162,7 +162,7 @@ async def test_listeners_stand_in_the_brokers_records_as_upstream_writes_them(
 
 
 @pytest.mark.parametrize(("owner", "work"), PERIODIC)
-async def test_what_a_broker_does_again_and_again_goes_on_after_an_error_nobody_foresaw(
+async def test_periodic_work_of_a_broker_goes_on_after_an_unforeseen_error(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, owner: type, work: str
 ) -> None:
     calls: list[str] = []

@@ -179,7 +179,7 @@ def test_bind_addresses_with_tls_are_served_where_there_is_a_certificate() -> No
         ("BIND_ADDRESSES", "external:pulsar+ssl://0.0.0.0:6651", "wants TLS, for which tls"),
     ],
 )
-def test_listeners_that_serve_nobody_are_a_wrong_setting(
+def test_listeners_that_no_client_can_use_are_a_wrong_setting(
     variable: str, value: str, reason: str
 ) -> None:
     with pytest.raises(ConfigError, match=reason):

@@ -16,7 +16,7 @@ from geminga_runtime.coordination import Coordination
 from geminga_simulation.event_loop.clock import SimulatedClock
 
 
-async def test_each_check_publishes_one_message_and_leaves_nobody_connected(
+async def test_each_check_publishes_one_message_and_leaves_no_client_connected(
     topics: TopicDirectory, ledgers: MemoryLedgers
 ) -> None:
     health = HealthCheck(topics, SimulatedClock(), "here:8080")
@@ -66,7 +66,7 @@ async def test_checks_while_the_bookies_are_away_do_not_pile_up(
     assert health.is_healthy
 
 
-async def test_what_is_asked_of_clients_is_not_asked_of_the_check(
+async def test_the_check_succeeds_where_clients_must_encrypt(
     coordination: Coordination, ledgers: MemoryLedgers
 ) -> None:
     factory = logs_over(coordination, ledgers)

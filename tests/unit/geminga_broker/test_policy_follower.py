@@ -75,7 +75,7 @@ async def test_every_change_is_brought(
     assert brought == [(SHOP, SECOND), (SHOP, FIRST)]
 
 
-async def test_a_namespace_that_nobody_uses_is_not_asked_for(
+async def test_policies_of_a_namespace_without_loaded_topics_are_not_read(
     brought: list[tuple[NamespaceName, Policies]],
     in_use: list[NamespaceName],
     meddle: Meddle,
@@ -107,7 +107,7 @@ async def test_what_changed_while_zookeeper_was_away_is_brought(
     assert {policies for _, policies in brought if policies.message_ttl_s != 7} == set()
 
 
-async def test_policies_that_nobody_can_read_change_nothing(
+async def test_policies_that_cannot_be_decoded_change_nothing(
     brought: list[tuple[NamespaceName, Policies]],
     meddle: Meddle,
     settle: Settle,

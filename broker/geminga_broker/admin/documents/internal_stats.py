@@ -43,6 +43,7 @@ class SubscriptionFacts:
 
 def volatile_document() -> Document:
     """The internal stats of a non-persistent topic."""
+    # The same fields as below, as upstream's clients expect all of them.
     return {
         "entriesAddedCounter": 0,
         "numberOfEntries": 0,
@@ -77,6 +78,7 @@ def persistent_document(
         "state": log.state.value,
         "ledgers": [_ledger(each, metadata.get(each.ledger_id)) for each in log.ledgers],
         "cursors": {name: _cursor(each) for name, each in subscriptions.items()},
+        # Upstream shows the ledgers of the topic's schemas here.
         "schemaLedgers": [],
         "compactedLedger": _ledger(
             compacted or NO_LEDGER, metadata.get((compacted or NO_LEDGER).ledger_id)
@@ -86,6 +88,7 @@ def persistent_document(
 
 def time_member(name: str, time_ms: int) -> Document:
     """A member with a time, left out for what never happened."""
+    # 0 stands for "never" in all times of this document.
     return {name: iso_time(time_ms)} if time_ms else {}
 
 
@@ -135,8 +138,10 @@ def metadata_text(metadata: LedgerMetadata) -> str:
         "state": metadata.state.name,
     }
     # An open ledger has no end yet.
+    # Length and last entry are decided when a ledger is closed, by recovery if need be.
     if metadata.state is LedgerState.CLOSED:
         parts |= {"length": metadata.length, "lastEntryId": metadata.last_entry}
+    # A password is a secret even where all ledgers have the same; tools print it like this.
     if metadata.password is not None and metadata.digest_type is not None:
         parts |= {"digestType": metadata.digest_type.name, "password": "OMITTED"}
     # By the first entry that each ensemble stores.
@@ -157,6 +162,7 @@ def log_info(stored: StoredLog) -> Document:
         "ledgers": [_stored_ledger(each) for each in record.ledgers],
         **_position("terminatedPosition", record.terminated_at),
         "cursors": {name: _stored_cursor(each) for name, each in stored.cursors.items()},
+        # An empty object would read as "has properties".
         **({"properties": dict(record.properties)} if record.properties else {}),
     }
 
@@ -177,6 +183,7 @@ def _stored_ledger(ledger: LedgerRecord) -> Document:
         "timestamp": ledger.closed_at_ms or None,
     }
     # Open ledgers have no sizes yet.
+    # None: not set in the record, which Java leaves out as well.
     document: Document = {name: value for name, value in known.items() if value is not None}
     return document | {"isOffloaded": OffloadContext.FromString(ledger.offload or b"").complete}
 

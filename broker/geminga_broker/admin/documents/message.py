@@ -21,6 +21,7 @@ from geminga_protocol.records.encodings.compression import inflate
 PREFIX = "X-Pulsar-"
 
 # More than any broker accepts as one message: a body that claims more would only fill the memory.
+# Sizes in metadata are what a client claims; they are checked before memory is taken for them.
 INFLATED_BYTES_MAX = 128 * 1024 * 1024
 
 # Fields of the metadata and the names of their headers. Those in ``_PLAIN`` are shown as they are;
@@ -42,6 +43,7 @@ _PLAIN = {
     "null_partition_key": "null-partition-key",
     "null_value": "null-value",
 }
+# Bytes, which no header can carry: as Base64, and named so.
 _BASE64 = {
     "encryption_param": "Base64-encryption-param",
     "ordering_key": "Base64-ordering-key",
@@ -53,11 +55,13 @@ _TIMES = {"event_time": "event-time", "deliver_at_time": "deliver-at-time"}
 def message_headers(position: Position, payload: bytes) -> dict[str, str]:
     """The headers for the entry at ``position``. Raises ``WireError`` for what is no message."""
     metadata = parse_metadata(payload)
+    # Where the metadata begins and the body does; a broker entry and a checksum may stand in front.
     metadata_start, body_start = metadata_bounds(payload, 0, len(payload))
     headers = {
         f"{PREFIX}Message-ID": str(position),
         f"{PREFIX}PROPERTY": _json({pair.key: pair.value for pair in metadata.properties}),
         f"{PREFIX}publish-time": iso_time(metadata.publish_time),
+        # By the keys alone: an encrypted message has one at least.
         f"{PREFIX}Is-Encrypted": _text(bool(metadata.encryption_keys)),
         f"{PREFIX}producer-name": metadata.producer_name,
         f"{PREFIX}sequence-id": str(metadata.sequence_id),
@@ -70,6 +74,7 @@ def message_headers(position: Position, payload: bytes) -> dict[str, str]:
     if metadata.HasField("compression"):
         headers[f"{PREFIX}compression"] = CompressionType.Name(metadata.compression)
     for field, name in _PLAIN.items():
+        # A field that was never set is left out, also where its default is a value.
         if metadata.HasField(field):  # type: ignore[arg-type]  # the names of its fields
             headers[PREFIX + name] = _text(getattr(metadata, field))
     for field, name in _BASE64.items():
@@ -81,6 +86,7 @@ def message_headers(position: Position, payload: bytes) -> dict[str, str]:
     if metadata.replicate_to:
         headers[f"{PREFIX}replicated-to"] = _json(list(metadata.replicate_to))
     # What the broker wrote in front of the entry, where that is configured.
+    # Fields of the broker's (``BrokerEntryMetadata``), which are no part of the message's metadata.
     noted = parse_broker_entry(payload, 0, len(payload))
     if noted is not None:
         headers[f"{PREFIX}Broker-Entry-METADATA-timestamp"] = iso_time(noted.broker_timestamp)
@@ -103,6 +109,7 @@ def message_body(payload: bytes) -> bytes:
         return body
     if metadata.uncompressed_size > INFLATED_BYTES_MAX:
         return body
+    # A block of LZ4 does not say how large it gets: the metadata does.
     return inflate(int(metadata.compression), body, metadata.uncompressed_size, "message")
 
 
@@ -116,6 +123,8 @@ def _text(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     text = str(value)
+    # ASCII without control characters passes as it is; a line break in a producer's name would end
+    # the header.
     return text if text.isascii() and text.isprintable() else json.dumps(text)
 
 

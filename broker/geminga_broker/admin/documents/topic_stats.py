@@ -142,6 +142,7 @@ class PartitionedTopicStats(TopicStats):
 
 def new_publisher_stats() -> PublisherStats:
     """A producer that has sent nothing; its optional fields are None."""
+    # The order of the members is that in which they are printed.
     return {
         "accessMode": None,
         "msgRateIn": 0.0,

@@ -26,6 +26,7 @@ def internal_stats(
     """The internal stats of ``topic``, with the ``metadata`` of those ledgers, and the ledger with
     its ``compacted`` entries."""
     # None for a non-persistent topic.
+    # Everything is read in one turn, so that positions and counts belong together.
     stored = topic.find(PersistentSubscriptions)
     if stored is None:
         return volatile_document()
@@ -34,6 +35,7 @@ def internal_stats(
     }
     # The cursors of other parts of the topic, such as deduplication and replication.
     for cursor in topic.cursors():
+        # A cursor that a subscription has is shown with what the subscription does.
         if cursor.name not in subscriptions:
             subscriptions[cursor.name] = _idle(topic, cursor)
     return persistent_document(log_stats(topic.managed_ledger), subscriptions, metadata, compacted)
@@ -47,6 +49,7 @@ def _subscription(topic: Topic, subscription: Subscription) -> SubscriptionFacts
     # A subscription that has read everything, and whose consumers take more, waits for the next
     # entry to be published. Where one consumer is active, only its permits count.
     is_at_end = dispatcher.reader.position > log.reader.readable_upto
+    # Exclusive and Failover have one active consumer; all consumers of Shared and Key_Shared count.
     takers = dispatcher.consumers if dispatcher.active is None else [dispatcher.active]
     return SubscriptionFacts(
         cursor_stats(log, cursor, dispatcher.reader.position),

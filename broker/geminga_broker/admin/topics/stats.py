@@ -67,6 +67,7 @@ class StatsQuery:
 
 def topic_stats(topic: Topic, query: StatsQuery, owner_broker: str) -> TopicStats:
     """The stats of ``topic``, with what ``query`` asks for."""
+    # Nothing is awaited here, so that all figures are of one moment.
     stats = new_topic_stats()
     rate_in, throughput_in, rate_out, throughput_out = topic.meter.rates
     stats["msgRateIn"] = rate_in
@@ -84,6 +85,7 @@ def topic_stats(topic: Topic, query: StatsQuery, owner_broker: str) -> TopicStat
     stats["lastPublishTimeStamp"] = publishing.last_publish_ms
     stats["ownerBroker"] = owner_broker
     stats["waitingPublishers"] = len(publishing.producers.waiting)
+    # Left out as a whole, for topics with thousands of clients; the counts are shown in any case.
     if not query.exclude_publishers:
         # Replicators of other clusters are shown with the replication.
         stats["publishers"] = [
@@ -96,6 +98,7 @@ def topic_stats(topic: Topic, query: StatsQuery, owner_broker: str) -> TopicStat
         for name, each in topic.subscribing.subscriptions.items()
     }
     stats["subscriptions"] = subscriptions
+    # Summed over the documents, not over the subscriptions: the sums agree with what is shown.
     stats["msgOutCounter"] = sum(each["msgOutCounter"] for each in subscriptions.values())
     stats["bytesOutCounter"] = sum(each["bytesOutCounter"] for each in subscriptions.values())
     if topic.name.is_persistent:
@@ -108,6 +111,8 @@ def topic_stats(topic: Topic, query: StatsQuery, owner_broker: str) -> TopicStat
 def _add_stored(stats: TopicStats, topic: Topic, query: StatsQuery) -> None:
     """Add what only a topic with a log has."""
     subscriptions = stats["subscriptions"]
+    # The same subscriptions as above: the topic cannot have changed in between, as nothing is
+    # awaited.
     for name, subscription in topic.part(PersistentSubscriptions).subscriptions.items():
         _add_cursor(subscriptions[name], subscription, query)
     stats["storageSize"] = topic.managed_ledger.chain.total_bytes
@@ -147,6 +152,7 @@ def _add_stored(stats: TopicStats, topic: Topic, query: StatsQuery) -> None:
 
 def _add_volatile(stats: TopicStats, topic: Topic) -> None:
     """Add what only a topic without a log has."""
+    # No cursor: positions and backlogs stay at their defaults.
     for name, subscription in topic.part(NonPersistentSubscriptions).subscriptions.items():
         of_subscription, active = stats["subscriptions"][name], subscription.active
         of_subscription["activeConsumerName"] = active.name if active else None
@@ -168,6 +174,7 @@ def replicator_stats(replicator: Replicator, inbound: Producer | None) -> Replic
         stats["msgRateIn"], stats["msgThroughputIn"], _ = inbound.meter.rates
         stats["inboundConnection"] = inbound.session.address
         stats["inboundConnectedSince"] = iso_time(inbound.connected_at_ms)
+    # Shown beside upstream's fields, so that an operator sees why a replicator stands still.
     stats["state"], stats["reason"] = replicator.state.value, replicator.reason or None
     stats["msgRateOut"], stats["msgThroughputOut"], stats["msgRateExpired"] = replicator.meter.rates
     stats["replicationBacklog"] = replicator.cursor.backlog_entries
@@ -200,6 +207,8 @@ def _average(throughput: float, rate: float) -> float:
 
 def subscription_stats(subscription: TopicSubscription, query: StatsQuery) -> SubscriptionStats:
     """What the subscriptions of all topics have in common."""
+    # What was sent to consumers that are gone counts in ``sent``; the rates below are of those that
+    # are connected.
     stats = new_subscription_stats()
     consumers, sent = subscription.consumers, subscription.sent()
     # None until the first consumer subscribes after the topic was loaded.
@@ -231,11 +240,14 @@ def _add_cursor(stats: SubscriptionStats, subscription: Subscription, query: Sta
         add_key_shared(stats, dispatcher.distribution)
     stats["msgBacklog"] = cursor.backlog_entries
     stats["msgDelayed"] = figures.delayed
+    # The two are counted by different parts, at different moments: never below 0.
     stats["msgBacklogNoDelayed"] = max(0, stats["msgBacklog"] - stats["msgDelayed"])
     stats["delayedMessageIndexSizeInBytes"] = figures.delayed_bytes
     if query.subscription_backlog_size:
         stats["backlogSize"] = cursor.backlog_bytes
     stats["isDurable"] = stats["durable"] = cursor.is_durable
+    # What clients have set; the broker's own properties (the index of delayed messages, compaction)
+    # are of no use to them.
     stats["subscriptionProperties"] = {
         name: value
         for name, value in cursor.properties.items()
@@ -257,6 +269,7 @@ def _add_cursor(stats: SubscriptionStats, subscription: Subscription, query: Sta
     stats["lastAckedTimestamp"] = figures.last_acknowledged_ms
     stats["lastConsumedFlowTimestamp"] = figures.last_flow_ms
     stats["lastMarkDeleteAdvancedTimestamp"] = cursor.last_mark_delete_ms
+    # Ranges are counted as they are gone through: there may be very many.
     stats["nonContiguousDeletedMessagesRanges"] = sum(1 for _ in cursor.acknowledged.ranges())
 
 
@@ -270,11 +283,13 @@ def add_key_shared(stats: SubscriptionStats, distribution: KeySharedDistribution
     stats["keySharedMode"] = distribution.policy.mode.name
     stats["allowOutOfOrderDelivery"] = distribution.policy.allows_out_of_order
     drained = distribution.draining.drained_total
+    # Of all consumers, also where they are not shown.
     for consumer in distribution.consumers:
         draining = distribution.draining.of(consumer)
         stats["drainingHashesCount"] += len(draining)
         stats["drainingHashesClearedTotal"] += drained.get(consumer, 0)
         stats["drainingHashesUnackedMessages"] += sum(each.entries for each in draining.values())
+    # No rows at all where consumers are excluded.
     for consumer, of_consumer in zip(distribution.consumers, stats["consumers"], strict=False):
         draining = distribution.draining.of(consumer)
         of_consumer["keyHashRangeArrays"] = distribution.keys.ranges_of(consumer)
@@ -300,6 +315,7 @@ def consumer_stats(consumer: Consumer) -> ConsumerStats:
     stats["blockedConsumerOnUnackedMsgs"] = consumer.is_blocked_on_unacknowledged
     stats["msgOutCounter"] = consumer.messages_out
     stats["bytesOutCounter"] = consumer.bytes_out
+    # As upstream, a whole number; 0 where nothing was sent.
     if consumer.entries_out:
         stats["avgMessagesPerEntry"] = round(consumer.messages_out / consumer.entries_out)
     stats["address"] = consumer.session.address
@@ -328,6 +344,7 @@ async def add_earliest(stats: TopicStats, topic: Topic) -> None:
     """
     marks: list[Position] = []
     stored = topic.part(PersistentSubscriptions).subscriptions
+    # Each round awaits a read, so the topic goes on meanwhile.
     for name, of_subscription in stats["subscriptions"].items():
         # It may have been deleted, or have caught up, while another one was read.
         subscription = stored.get(name)
@@ -339,6 +356,7 @@ async def add_earliest(stats: TopicStats, topic: Topic) -> None:
         of_subscription["earliestMsgPublishTimeInBacklog"] = await _published_after(
             topic.managed_ledger.reader, subscription.cursor.mark_delete
         )
+    # The least mark is that of the slowest subscription, whose oldest message is the topic's.
     if marks:
         stats["earliestMsgPublishTimeInBacklogs"] = await _published_after(
             topic.managed_ledger.reader, min(marks)
@@ -347,7 +365,9 @@ async def add_earliest(stats: TopicStats, topic: Topic) -> None:
 
 async def _published_after(reader: LogReader, mark: Position) -> int:
     """When the entry after ``mark`` was published, in Unix ms; -1 where it is deleted by now."""
+    # Past the ledgers that were trimmed: the mark may lie in one of them.
     position = reader.chain.readable_from(reader.chain.next_after(mark))
+    # Everything was acknowledged, or the next entry is not confirmed yet.
     if position > reader.readable_upto:
         return NO_BACKLOG
     return entry_time_ms(await reader.read_one(position))

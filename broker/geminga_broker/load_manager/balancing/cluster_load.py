@@ -40,6 +40,7 @@ BYTES_PER_MESSAGE = 1024.0
 
 def cost_of(stats: BundleStats) -> float:
     """A bundle's cost, in messages a second."""
+    # Never 0: of two idle brokers, the one with fewer bundles gets the next.
     return (
         IDLE_COST
         + stats.msg_rate_in
@@ -59,6 +60,7 @@ class ExpectedBundle:
     cost: float
     # The least cost once one does: that of before, or 0 where that is not known. The new owner's
     # first rates are averages over a time in which it did not have the bundle.
+    # By ``expect``: the cost that the reports or the leader before gave it.
     cost_min: float
     until_s: float
 
@@ -67,8 +69,11 @@ class ExpectedBundle:
 class BrokerLoad:
     """The load of one broker."""
 
+    # The object that ``LivingBrokers`` keeps: it is the same one until the broker writes again, by
+    # which ``ClusterLoad.take`` knows what is new.
     report: LocalBrokerData
     # The costs of the bundles that it has, or is about to have.
+    # Invariant: ``cost`` is the sum of its values, up to rounding; ``_project`` adds them up anew.
     bundles: dict[str, float] = field(default_factory=dict[str, float])
     # Those of them that its report does not name yet.
     arrivals: set[str] = field(default_factory=set[str])
@@ -77,6 +82,7 @@ class BrokerLoad:
     # The sum of the costs.
     cost: float = 0.0
     # The share of its CPU or its bandwidth that the broker uses, whichever is larger.
+    # Memory is left out: a process keeps what it once had, so its peak says nothing of today.
     usage: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -90,6 +96,8 @@ class BrokerLoad:
 
     def add(self, bundle: str, cost: float) -> None:
         """Count a bundle, or its new cost."""
+        # In place, not summed up anew: the leader places thousands of bundles in a row after a
+        # restart.
         self.cost += cost - self.bundles.get(bundle, 0.0)
         self.bundles[bundle] = cost
 
@@ -99,24 +107,36 @@ class BrokerLoad:
         self.arrivals.discard(bundle)
 
 
+# A bundle counts at exactly one broker, and there in one of these ways:
+#
+#     expected, not reported there   arrivals   cost of before (``ExpectedBundle.cost``)
+#     expected, reported there       bundles, and settling while its rates are below ``cost_min``
+#     reported, not expected         bundles    cost by the report
+#     expected elsewhere             not counted, although this broker's report names it
 @dataclass(slots=True, eq=False)
 class ClusterLoad:
     """All living brokers and their bundles. Times are seconds of one clock."""
 
     # By broker id, the living brokers only.
+    # Those of the last ``renew``, and those that ``take`` has added since.
     brokers: dict[str, BrokerLoad] = field(default_factory=dict[str, BrokerLoad], init=False)
     # By bundle: the broker that it was assigned to, as long as it is expected there. In the order
     # in which that ends, since all are expected equally long.
     _destinations: OrderedDict[str, str] = field(default_factory=OrderedDict[str, str], init=False)
     # The same by broker, by bundle.
+    # Each bundle of ``_destinations`` is in exactly one of these, that of its broker. Two maps,
+    # since a report asks by broker and a lookup by bundle.
     _expected: dict[str, dict[str, ExpectedBundle]] = field(
         default_factory=dict[str, dict[str, ExpectedBundle]], init=False
     )
     # The cost of each bundle that was ever seen, and the broker it was last seen at.
+    # Outlives the broker: the last owner's id is for placing the bundle again, on the same broker
+    # if it has come back. Empty for a cost that was read from the stored averages.
     _remembered: dict[str, tuple[float, str]] = field(
         default_factory=dict[str, tuple[float, str]], init=False
     )
     # When bundles were moved by load, the oldest first.
+    # Bounded by ``moved_since``, which each shedding calls: a grace period of moves.
     _moved_s: OrderedDict[str, float] = field(default_factory=OrderedDict[str, float], init=False)
 
     # What brokers report
@@ -125,12 +145,14 @@ class ClusterLoad:
         """Take in the living brokers' reports. One that is the same object as before costs nothing:
         of 100 brokers with 1,000 bundles each, a choice visits only those that wrote anew."""
         # A bundle on its way to a broker that ended counts where it is reported, or placed, next.
+        # Before any report is counted: ``_project`` must not find destinations that do not live.
         for broker_id in self.brokers.keys() - reports.keys():
             del self.brokers[broker_id]
             for bundle in self._expected.pop(broker_id, ()):
                 del self._destinations[bundle]
         overdue = self._take_overdue(now_s)
         # A broker that wrote anew is counted anew in any case.
+        # Those that ``take`` counts here are not counted a second time for being overdue.
         for broker_id, report in reports.items():
             if not self.take(broker_id, report) and broker_id in overdue:
                 self._project(broker_id, report)
@@ -146,10 +168,13 @@ class ClusterLoad:
 
     def _project(self, broker_id: str, report: LocalBrokerData) -> None:
         """Count the bundles of a report, but for those that were sent elsewhere since."""
+        # A new object: arrivals and settling bundles are worked out again from the report below.
         load = self.brokers[broker_id] = BrokerLoad(report)
         expected = self._expected.get(broker_id, {})
         for bundle in {*report.bundles, *report.last_stats}:
             stats = report.last_stats.get(bundle)
+            # No rates yet: the bundle was acquired after the last measurement. Where it is expected
+            # here, what it cost before counts.
             cost = IDLE_COST if stats is None else cost_of(stats)
             destination = self._destinations.get(bundle)
             if destination is not None:
@@ -159,6 +184,8 @@ class ClusterLoad:
                     cost = expected[bundle].cost_min
                     load.settling.add(bundle)
             load.bundles[bundle] = cost
+            # After the check above: a report older than the decision must not overwrite the last
+            # owner.
             self._remember(bundle, cost, broker_id)
         # What is on its way here counts here, although the report does not name it yet.
         for bundle, each in expected.items():
@@ -171,12 +198,16 @@ class ClusterLoad:
         """Stop expecting bundles after ``EXPECTED_S``. Returns the brokers whose loads have to be
         counted anew: those that a bundle never reached, and those that still have it."""
         brokers: set[str] = set()
+        # ``_destinations`` is in the order of ``until_s``: the first that is not due ends the
+        # search.
         while self._destinations:
             bundle, broker_id = next(iter(self._destinations.items()))
             if self._expected[broker_id][bundle].until_s > now_s:
                 break
             del self._destinations[bundle], self._expected[broker_id][bundle]
             load = self.brokers[broker_id]
+            # Elsewhere the figures are the report's own already. Here they are estimates, which end
+            # now.
             if bundle in load.arrivals or bundle in load.settling:
                 brokers |= {broker_id, self._remembered.get(bundle, _UNKNOWN)[1]}
         return brokers
@@ -185,19 +216,25 @@ class ClusterLoad:
 
     def expect(self, bundle: str, broker_id: str, now_s: float) -> None:
         """Count ``bundle`` at ``broker_id``, which lives: it is to have it from now on."""
+        # By the reports, or from the leader before; a guess for a bundle that was never seen.
         cost, last = self._remembered.get(bundle, _UNKNOWN)
         before = self._destinations.pop(bundle, None)
         if before is not None:
             del self._expected[before][bundle]
         # It may count at the broker of an earlier decision, and at the one that reported it last.
+        # Subtracted at once, so that the next choice does not count the bundle twice.
         for former in {before, last} - {None, broker_id}:
             if former in self.brokers:
                 self.brokers[former].discard(bundle)
         self._destinations[bundle] = broker_id
+        # Without a known cost the guess holds only until the first report: it must not outweigh
+        # figures.
         cost_min = cost if bundle in self._remembered else 0.0
         expected = ExpectedBundle(cost, cost_min, now_s + EXPECTED_S)
         self._expected.setdefault(broker_id, {})[bundle] = expected
         load = self.brokers[broker_id]
+        # A bundle that its broker gave up and gets again may stand in the report still: it is no
+        # arrival then.
         if bundle not in load.bundles:
             load.arrivals.add(bundle)
         load.add(bundle, cost)
@@ -224,6 +261,8 @@ class ClusterLoad:
             return
         del self._expected[broker_id][bundle]
         # Both are counted anew: the one that was to have it, and the one that still reports it.
+        # ``_project`` finds no expectation of it any more, so the broker that reports it counts it
+        # again.
         for each in {broker_id, self._remembered.get(bundle, _UNKNOWN)[1]} & self.brokers.keys():
             self._project(each, self.brokers[each].report)
 
@@ -233,6 +272,7 @@ class ClusterLoad:
         broker_id = self._destinations.get(bundle)
         if broker_id is None:
             return None
+        # The time of the choice follows from its end; it is not kept a second time.
         assigned_s = self._expected[broker_id][bundle].until_s - EXPECTED_S
         return broker_id if now_s - assigned_s < ACQUIRED_S else None
 
@@ -242,11 +282,14 @@ class ClusterLoad:
 
     def remember(self, bundle: str, cost: float) -> None:
         """Take the cost that an earlier leader stored of a bundle, unless a report had one."""
+        # A report is newer than any stored average, and says which broker has the bundle.
         if bundle not in self._remembered:
             self._remember(bundle, cost, "")
 
     def _remember(self, bundle: str, cost: float, broker_id: str) -> None:
         # A quarter at once: making room for each new bundle would cost more.
+        # The first in the map are the oldest: a bundle keeps its place when its cost changes, so
+        # this drops those that were seen first, whose cost is then a guess again.
         if bundle not in self._remembered and len(self._remembered) >= REMEMBERED_MAX:
             for oldest in list(islice(self._remembered, REMEMBERED_MAX // 4)):
                 del self._remembered[oldest]

@@ -35,6 +35,7 @@ class LoadHistory:
     """The averages of the heaviest bundles, and of the living brokers."""
 
     # By name; those that were sampled last are last.
+    # At most ``BUNDLES_KEPT_MAX``, after each ``sample``.
     _bundles: OrderedDict[str, BundleData] = field(
         default_factory=OrderedDict[str, BundleData], init=False
     )
@@ -45,6 +46,8 @@ class LoadHistory:
         default_factory=dict[str, LocalBrokerData], init=False
     )
     # Names of bundles whose records are to be written, or deleted.
+    # No name is in both: a bundle that is sampled again is not to be deleted, and one that makes
+    # room is not to be written. Their union is what ZooKeeper does not have yet.
     _changed: set[str] = field(default_factory=set[str], init=False)
     _dropped: set[str] = field(default_factory=set[str], init=False)
 
@@ -62,16 +65,20 @@ class LoadHistory:
         if self._sampled.get(broker_id) is report:
             return
         self._sampled[broker_id] = report
+        # Of the sums in the report: a broker's own average is not the sum of its bundles' averages,
+        # as bundles come and go.
         before = self._brokers.get(broker_id, BundleData())
         self._brokers[broker_id] = _averaged(before, report, report.num_topics)
         # The others have no record: for the next leader their cost is not known.
         loads = report.last_stats
         heaviest = nlargest(BUNDLES_OF_BROKER_MAX, loads, key=lambda each: cost_of(loads[each]))
         for bundle in heaviest:
+            # Taken out and put back, which moves it to the end.
             data = self._bundles.pop(bundle, BundleData())
             self._bundles[bundle] = _averaged(data, loads[bundle], loads[bundle].topics)
         self._changed.update(heaviest)
         self._dropped.difference_update(heaviest)
+        # Over the limit by one broker's heaviest at most, and once by what ``restore`` has added.
         while len(self._bundles) > BUNDLES_KEPT_MAX:
             oldest, _ = self._bundles.popitem(last=False)
             self._changed.discard(oldest)
@@ -81,6 +88,7 @@ class LoadHistory:
         """Forget the brokers that do not live."""
         # One that lives and was not sampled yet has no average either.
         self._sampled = {each: self._sampled[each] for each in living if each in self._sampled}
+        # ``_brokers`` has the same keys as ``_sampled``: both are set in ``sample``.
         self._brokers = {each: self._brokers[each] for each in self._sampled}
 
     def brokers(self) -> dict[str, TimeAverageBrokerData]:
@@ -105,6 +113,8 @@ class LoadHistory:
         no longer kept."""
         # None for the dropped ones, which are not among ``_bundles`` any more.
         changes = {bundle: self._bundles.get(bundle) for bundle in self._changed | self._dropped}
+        # What is taken is the caller's to write: if its requests fail, a later sample of the bundle
+        # makes it due again.
         self._changed, self._dropped = set(), set()
         return changes
 
@@ -137,6 +147,7 @@ def _with(
 ) -> MessageAverages:
     """The average with one sample more. Once there are ``samples_max``, older ones fade."""
     # A moving average from then on: each sample has the weight 1 / samples_max.
+    # While there are fewer samples than ``samples_max`` this is their plain mean.
     samples = min(average.num_samples + 1, samples_max)
 
     def moved(before: float, value: float) -> float:

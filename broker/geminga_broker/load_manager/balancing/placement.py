@@ -38,12 +38,17 @@ class LeastLoaded:
         Raises ``ServiceNotReady`` where all brokers have been assigned many bundles that they have
         not reported yet: after a restart of all, clients repeat their lookups until they have.
         """
+        # One time for the whole choice: what expires is judged by the same instant.
         load, name, now_s = self.load, str(bundle), self.clock.monotonic()
+        # First: the choice must not fall on a broker that is gone since the last renewal.
         load.renew(loads, now_s)
+        # Repeated lookups get the same answer, and count the bundle once.
         assigned = load.destination(name, now_s)
         if assigned is not None:
             return assigned
         chosen = least_loaded(name, load, self.config)
+        # Noted before the owner-to-be is asked: of many bundles that are placed in a row, each sees
+        # the ones before it as load.
         load.expect(name, chosen, now_s)
         self.assigned[chosen] += 1
         return chosen
@@ -51,8 +56,12 @@ class LeastLoaded:
 
 def least_loaded(bundle: str, load: ClusterLoad, config: LoadManagerConfig) -> str:
     """The id of the broker for ``bundle``. Raises ``ServiceNotReady`` where no broker takes it."""
+    # A broker that lags behind is not given more: it has to acquire these before its report shows
+    # what they cost.
     arrivals_max = config.load_balancer_arrivals_max
     # Full brokers are last in this order, but are chosen where all are full.
+    # Tuples compare from the left: not full first, then the lower cost, then the id, which makes
+    # the choice the same in each run.
     ready = [
         (is_full(each, config), each.cost, broker_id)
         for broker_id, each in load.brokers.items()
@@ -61,6 +70,8 @@ def least_loaded(bundle: str, load: ClusterLoad, config: LoadManagerConfig) -> s
     if not ready:
         raise ServiceNotReady("the brokers still acquire the bundles that they were assigned")
     is_least_full, least_cost, least_id = min(ready)
+    # None for a bundle that was never reported, "" for one known from stored averages: no broker
+    # has that id.
     last_id = load.last_owner(bundle)
     # The last owner, if it is as good as the best but for a tolerated difference. A broker that is
     # full while another is not gets no bundle back.
@@ -73,6 +84,7 @@ def least_loaded(bundle: str, load: ClusterLoad, config: LoadManagerConfig) -> s
 
 def is_full(broker: BrokerLoad, config: LoadManagerConfig) -> bool:
     """Whether a broker should get no further bundles while others can take them."""
+    # Each arrival counts as one topic at least, as no report has said how many it has.
     return (
         broker.usage * 100 >= config.load_balancer_overloaded_percent
         or broker.report.num_topics + len(broker.arrivals) >= config.load_balancer_broker_topics_max

@@ -37,14 +37,18 @@ class Move(NamedTuple):
 class Shedder:
     """Decides which bundles to move, once a shedding interval."""
 
+    # The leader's view, which ``decide`` reads and does not change: ``LoadManager._move`` counts
+    # each move when it is made.
     load: ClusterLoad
     config: LoadManagerConfig
     # How many times in a row some moves were called for.
+    # Reset when loads are equal once, and when moves are made: the next moves need the hits anew.
     _hits: int = field(default=0, init=False)
 
     def decide(self, now_s: float) -> list[Move]:
         """The moves to be made now, of brokers whose loads were unequal often enough."""
         # A bundle that was moved lately stays where it is, whatever the loads say.
+        # Also where its move failed: what could not be unloaded now is not tried in every round.
         moved = self.load.moved_since(now_s - self.config.load_balancer_shedding_grace_s)
         moves = plan_moves(self.load, self.config, fixed=moved)
         # Once is no reason to move anything: loads also differ for a moment.
@@ -64,9 +68,11 @@ def plan_moves(
     Where some broker is too far from the average, all are brought half as near as they have to be:
     the next small change then moves nothing.
     """
+    # A single broker has no other to give to.
     if len(load.brokers) < 2:
         return []
     share = config.load_balancer_shedding_percent / 100
+    # The threshold is ``share``; the aim is half of it, so that the plan does not stop at the edge.
     plan = _MovePlan(load, config, fixed, share / 2)
     return plan.moves() if plan.is_beyond(share) else []
 
@@ -80,6 +86,7 @@ class _MovePlan:
         self._load = load
         self._config = config
         self._fixed = fixed
+        # A copy: planning must not change the view, as ``decide`` may discard the plan.
         self._costs = {broker_id: each.cost for broker_id, each in load.brokers.items()}
         # The moves leave the mean as it is. Loads between the two bounds are equal enough.
         self._mean = load.mean_cost
@@ -94,6 +101,8 @@ class _MovePlan:
         """Whether some broker's load is further from the average, and the difference to another's
         is worth a move."""
         most, least = max(self._costs.values()), min(self._costs.values())
+        # Below so many messages a second the imbalance costs less than the reconnecting clients
+        # would.
         worth = self._config.load_balancer_shedding_rate_min
         outside = most > self._mean * (1 + share) or least < self._mean * (1 - share)
         return outside and most - least >= worth
@@ -103,6 +112,7 @@ class _MovePlan:
         enough to the mean."""
         costs, config = self._costs, self._config
         # Brokers that have a bundle to give, and brokers that may be given one.
+        # Each turn of the loop makes a move or takes one source away, so it ends.
         sources = set(costs)
         targets = {
             broker_id
@@ -127,6 +137,7 @@ class _MovePlan:
             cost, bundle = taken
             costs[source] -= cost
             costs[target] += cost
+            # The costs above are the estimate of what the next reports will show.
             moves.append(Move(bundle, source, target))
             moved[source] += cost
             moved[target] += cost
@@ -144,13 +155,18 @@ class _MovePlan:
         movable = self._movable_of(source)
         if not movable:
             return None
+        # A bundle that costs half the gap makes both equal. One that costs more would make the
+        # target the larger of the two.
         half_gap = (self._costs[source] - self._costs[target]) / 2
         # The most that brings the target no further than the upper bound, nor the source below the
         # lower one.
         fits = min(self._high - self._costs[target], self._costs[source] - self._low)
+        # ``movable`` is sorted by cost: the last bundle that costs no more than this.
         index = bisect_right(movable, min(fits, half_gap), key=itemgetter(0)) - 1
         if index >= 0:
             return movable.pop(index)
+        # Nothing fits between the bounds: a source that is too high is better off a little less
+        # high.
         smallest_cost, _ = movable[0]
         is_too_much = self._costs[source] > self._high
         return movable.pop(0) if is_too_much and smallest_cost <= half_gap else None
@@ -159,9 +175,12 @@ class _MovePlan:
         """The movable bundles of a broker; None where enough other brokers give bundles already."""
         known = self._movable.get(source)
         sources_max = self._config.load_balancer_shedding_brokers_max
+        # Bounds how many brokers lose clients in one round. Sources come in the order of their
+        # load, so those with the most come first.
         if known is not None or len(self._movable) >= sources_max:
             return known
         broker = self._load.brokers[source]
+        # Kept, and taken from by ``_take``: a bundle is in one move of a plan at most.
         movable = self._movable[source] = sorted(
             (cost, bundle)
             for bundle, cost in broker.bundles.items()
@@ -169,6 +188,7 @@ class _MovePlan:
             # What has not arrived cannot be unloaded yet.
             and bundle not in broker.arrivals
             and not bundle.startswith(self._excluded)
+            # ``place`` sends it back to its broker at once, whatever the load.
             and not is_brokers_own(bundle)
         )
         return movable
@@ -176,5 +196,6 @@ class _MovePlan:
 
 def is_brokers_own(bundle: str) -> bool:
     """Whether it is of a broker's own namespace (``pulsar/host:port/0x…``), which never moves."""
+    # By form, as ``broker_of_namespace``, on the name of a bundle in a report.
     tenant, _, rest = bundle.partition("/")
     return tenant == "pulsar" and ":" in rest.partition("/")[0]

@@ -18,6 +18,8 @@ class BrokerAddress:
     """
 
     # ``host:web port``: stays the same as long as the broker keeps its web port.
+    # Identifies the broker in ZooKeeper, in REST paths and in metrics. Two living brokers must
+    # not have the same: each would take over the nodes of the other.
     broker_id: str
     # ``pulsar://`` and ``http://``; with TLS ``pulsar+ssl://`` and ``https://``.
     broker_url: str
@@ -33,6 +35,7 @@ class BrokerAddress:
         return self.http_url or self.http_url_tls
 
 
+# Each reason is one of the answers of a lookup: CONNECT for the first, REDIRECT for the others.
 class LookupReason(Enum):
     """Why the answer to a lookup names a broker."""
 
@@ -54,6 +57,7 @@ class Owner:
     # The owner is this broker.
     is_self: bool
     listeners: Mapping[str, AdvertisedListener] = field(default_factory=dict)
+    # Decides between connecting and asking again, and with what authority: see the properties.
     reason: LookupReason = LookupReason.OWNS
 
     @property
@@ -65,6 +69,8 @@ class Owner:
     def is_authoritative(self) -> bool:
         """Whether the repeated lookup tells that broker to acquire the bundle without asking the
         leader again."""
+        # A peer cluster has owners and a leader of its own: authority of this cluster means nothing
+        # there.
         return self.reason not in (LookupReason.DECIDES, LookupReason.PEER)
 
     def rest_url(self, *, is_tls: bool) -> str:
@@ -119,4 +125,5 @@ def owner_at(address: BrokerAddress, *, is_self: bool) -> Owner:
 
 def broker_id_of_url(http_url: str) -> str:
     """``"http://127.0.0.1:8080"`` → ``"127.0.0.1:8080"``: the id of the broker behind a URL."""
+    # The scheme does not matter: the id has the port of HTTP, or of HTTPS where there is no other.
     return http_url.partition("://")[2].rstrip("/")

@@ -35,6 +35,7 @@ class ListenerConfig:
     listener NAME."""
 
     # Parsed when the config is made: a broker with a mistake in it must not start.
+    # Both settings: parsing the bind addresses parses the advertised listeners on the way.
     def __post_init__(self) -> None:
         parse_bind_addresses(self.bind_addresses, self.advertised)
 
@@ -76,6 +77,7 @@ class Listeners:
     """A broker's advertised listeners. A broker without any has one address for all clients."""
 
     # By the listener's name, by scheme.
+    # Each scheme at most once for a listener, as its record in ZooKeeper has one field for each.
     urls: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     # The name of the internal one.
     internal: str = ""
@@ -84,6 +86,8 @@ class Listeners:
         """The URL for clients that name no listener: the internal one's of this scheme or, where it
         has none, the first that a listener has; "" where no listener has one."""
         # The internal listener may serve the Pulsar protocol only, and another one HTTP.
+        # The order of the dictionary is that of the setting, so that "the first" is the first as
+        # the operator wrote them.
         in_order = (self.urls.get(self.internal, {}), *self.urls.values())
         return next((each[scheme] for each in in_order if scheme in each), "")
 
@@ -115,6 +119,7 @@ def parse_listeners(entries: Iterable[str], internal: str = "") -> Listeners:
     """
     urls: dict[str, dict[str, str]] = {}
     # By ``host:port``: a request that arrives there says nothing else of its listener.
+    # Two URLs of one listener may share an address.
     listener_at: dict[str, str] = {}
     for entry in entries:
         name, scheme, host, port = _parse("advertised_listeners", entry)
@@ -126,12 +131,15 @@ def parse_listeners(entries: Iterable[str], internal: str = "") -> Listeners:
                 f"advertised_listeners: {address} belongs to two listeners, {listener_at[address]} "
                 f"and {name}; give each an address of its own"
             )
+        # The URL as it was written, not as it was parsed: clients get it back unchanged.
         urls[name][scheme] = entry.partition(":")[2].strip()
     if urls and internal and internal not in urls:
         raise ValueError(
             f"internal_listener_name: {internal} is none of the advertised listeners "
             f"({', '.join(urls)})"
         )
+    # Without entries and without a name: "", which ``Owner.at_listener`` takes for the broker's own
+    # URLs.
     return Listeners(urls, internal or next(iter(urls), ""))
 
 
@@ -143,6 +151,8 @@ def parse_bind_addresses(entries: Iterable[str], listeners: Listeners) -> tuple[
     """
     addresses: list[BindAddress] = []
     # The scheme need not be among those of the listener's URLs.
+    # A proxy in front may end TLS: then the listener's URL is ``pulsar+ssl`` and the bind address
+    # ``pulsar``.
     for entry in entries:
         address = BindAddress(*_parse("bind_addresses", entry))
         if address.listener not in listeners.urls:
@@ -161,6 +171,7 @@ def _parse(setting: str, entry: str) -> tuple[str, str, str, int]:
     # What cannot be parsed becomes an empty URL, which the check below refuses with the same words.
     try:
         parts = urlsplit(url)
+        # ``port`` raises for a number above 65,535, and is None where there is none.
         host, port = parts.hostname or "", parts.port or 0
     except ValueError:  # brackets that do not close, a port that is none
         parts, host, port = urlsplit(""), "", 0

@@ -22,12 +22,17 @@ from geminga_broker.ownership.errors import InvalidBundles
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName
 from geminga_protocol.records.cluster.ownership import ownership_path
 
+# The ends of the ring are the least and the greatest 32-bit hash. Upstream has the same ones
+# (``NamespaceBundles.FULL_LOWER_BOUND``, ``FULL_UPPER_BOUND``).
 HASH_MIN = 0x00000000
 HASH_MAX = 0xFFFFFFFF
 
+# ``host:port``: a namespace of the tenant ``pulsar`` without a port is an ordinary one.
 _BROKER_ID = re.compile(r"[^/:]+:\d+", re.ASCII)
 
 
+# Frozen, so that bundles are keys, such as of owners and of locks. Two with the same range are
+# equal, also across a change of the ring.
 @dataclass(frozen=True, slots=True)
 class Bundle:
     """One range of a namespace's ring. ``name`` is ``0x40000000_0x80000000``."""
@@ -63,6 +68,8 @@ class BundleRing:
     def __init__(self, namespace: NamespaceName, boundaries: Sequence[int]) -> None:
         """``boundaries`` ascend from 0 to 0xffffffff; raises ``InvalidBundles``."""
         check_boundaries(boundaries)
+        # In the order of their ranges, without gaps: the lower boundary of each is the upper one of
+        # the bundle before.
         self.bundles = tuple(
             Bundle(namespace, lower, upper) for lower, upper in pairwise(boundaries)
         )
@@ -72,6 +79,7 @@ class BundleRing:
 
     def bundle_of(self, topic_hash: int) -> Bundle:
         """The bundle a 32-bit hash falls into."""
+        # A hash that equals a boundary belongs to the bundle that begins there: ``bisect_right``.
         return self.bundles[bisect_right(self._lowers, topic_hash)]
 
     def named(self, name: str) -> Bundle | None:
@@ -89,12 +97,15 @@ def check_boundaries(boundaries: Sequence[int]) -> None:
             "Input bundles do not cover the whole hash range. "
             f"first:{ends[0] if ends else None}, last:{ends[-1] if ends else None}"
         )
+    # Equal ones would be a bundle without hashes, descending ones a topic in two bundles.
     if any(a >= b for a, b in pairwise(boundaries)):
         raise InvalidBundles("Bundle boundaries must ascend")
 
 
 def parse_boundary(text: str) -> int:
     """``"0x40000000"`` → 0x40000000. Raises ``InvalidBundles``."""
+    # ``int`` takes more than upstream writes (underscores, no ``0x``), but each such text has one
+    # value.
     try:
         value = int(text, 16)
     except ValueError:

@@ -44,8 +44,11 @@ def has_changed(written: LocalBrokerData, now: LocalBrokerData, percent: float =
     """Whether a figure by which the leader places bundles moved by ``percent`` or more."""
     # Of counts, rates and bytes the change must exceed both the noise and the share; of CPU and
     # memory, which are shares themselves, the share alone.
+    # A report that is not written is not lost: the next check compares with the same written one,
+    # so slow changes add up until they count.
     share = percent / 100
     # Always: the leader waits for a bundle that it has assigned until it sees it in a report.
+    # As sets: the order of the bundles means nothing.
     if set(written.bundles) != set(now.bundles):
         return True
     counts = (
@@ -59,6 +62,8 @@ def has_changed(written: LocalBrokerData, now: LocalBrokerData, percent: float =
         (written.msg_throughput_in, now.msg_throughput_in),
         (written.msg_throughput_out, now.msg_throughput_out),
     )
+    # Sums alone are compared. The rates of single bundles travel with the next report that is
+    # written for another reason, or after the maximal interval.
     return (
         any(_moved(old, new, COUNT_NOISE, share) for old, new in counts)
         or any(_moved(old, new, RATE_NOISE, share) for old, new in rates)
@@ -71,6 +76,7 @@ def has_changed(written: LocalBrokerData, now: LocalBrokerData, percent: float =
 def _moved(old: float, new: float, noise: float, share: float) -> bool:
     """Whether a figure changed by more than ``noise``, and by ``share`` of the larger value."""
     change = abs(new - old)
+    # Of the larger value: falling from 100 to 50 is as great a change as rising from 50 to 100.
     return change > noise and change >= share * max(abs(old), abs(new))
 
 

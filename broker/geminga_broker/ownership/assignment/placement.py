@@ -28,6 +28,7 @@ class BrokersView:
     """What one broker knows of all brokers at one time."""
 
     # Of the living brokers.
+    # May be older than ``leader_id`` or newer: the two are read one after the other.
     loads: Loads = field(default_factory=dict[str, LocalBrokerData])
     # None between two leaders. One that is not among the living brokers does not lead any more.
     leader_id: str | None = None
@@ -62,6 +63,10 @@ def place(
     ``authoritative`` lookups were sent here by the leader. A broker that ``is_retired`` is about to
     end. ``destination`` is the broker that an operator, or the load manager, wants to have it.
     """
+    # From the strongest rule to the weakest: what only one broker can serve, what was decided
+    # elsewhere, what this broker may not decide, what an operator wants, and only then the choice
+    # by load.
+    #
     # A broker's own namespace (``pulsar/host:port``) is never another's: its health check reads
     # and writes there.
     only = broker_of_namespace(bundle.namespace)
@@ -73,8 +78,10 @@ def place(
     # A retired broker takes a bundle only where no other broker lives.
     if is_retired:
         others = {each: load for each, load in view.loads.items() if each != here}
+        # Without this broker the choice below cannot fall on it.
         view = BrokersView(others, view.leader_id)
     leader = view.leader_id
+    # A leader that is not registered has ended, or is starting: lookups must not wait for it.
     if leader is not None and leader != here and leader in view.loads:
         return leader, LookupReason.DECIDES
     # This broker leads, or there is no leader.
@@ -88,6 +95,7 @@ def place(
 
 def candidate(record: LocalBrokerData, reason: LookupReason) -> Owner:
     """The broker of a registration as the answer to a lookup."""
+    # A registration leaves out what its broker does not serve; an ``Owner`` has "" there.
     return Owner(
         record.pulsar_service_url or "",
         record.pulsar_service_url_tls or "",

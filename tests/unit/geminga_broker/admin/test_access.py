@@ -39,7 +39,9 @@ def test_every_route_asks_once(route: APIRoute) -> None:
     assert (questions[0].action is Action.ADMINISTER) == changes
 
 
-async def test_a_refusal_is_told(refusing_client: httpx.AsyncClient) -> None:
+async def test_an_unauthorized_request_is_answered_with_the_reason(
+    refusing_client: httpx.AsyncClient,
+) -> None:
     async with refusing_client as client:
         answer = await client.get("/admin/v2/tenants/public")
     assert answer.status_code == 403

@@ -65,7 +65,7 @@ async def test_the_chosen_broker_is_asked_with_authority_and_the_leader_without(
     assert (call.method, call.url) == ("GET", f"http://b:2{path}?authoritative={word}")
 
 
-async def test_a_refusal_is_told() -> None:
+async def test_the_refusal_of_another_broker_is_raised_with_its_reason() -> None:
     calls = OneAnswer(RestAnswer(503, b'{"reason":"it closes"}'))
     there = Owner("pulsar://b:1", "", "http://b:2", "", is_self=False)
     with pytest.raises(ServiceNotReady, match="it closes"):

@@ -82,7 +82,7 @@ async def test_a_namespace_goes_with_everything_in_it(
 
 
 @pytest.mark.usefixtures("full")
-async def test_a_topic_that_comes_back_before_nobody_finds_the_namespace_goes_too(
+async def test_a_topic_that_is_created_again_before_the_namespace_is_marked_is_deleted_too(
     forcing: httpx.AsyncClient,
     services: Services,
     broker: RememberingBroker,

@@ -125,7 +125,7 @@ async def test_the_leader_has_a_hot_bundle_moved_within_two_intervals() -> None:
     assert leader.manager.counts.moves == {"a": 1}
 
 
-async def test_whoever_looks_the_bundle_up_meanwhile_is_sent_to_its_destination() -> None:
+async def test_lookups_of_a_bundle_that_is_being_moved_lead_to_its_destination() -> None:
     leader = unequal()
     for _ in range(2):
         await leader.manager.shed()

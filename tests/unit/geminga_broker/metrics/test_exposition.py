@@ -199,7 +199,7 @@ def test_pieces_are_short_enough_to_let_others_run() -> None:
     assert max(piece.count("\n") for piece in pieces) <= SAMPLES_PER_PIECE
 
 
-def test_buckets_of_delayed_messages_are_shown_of_those_who_have_any() -> None:
+def test_buckets_of_delayed_messages_are_shown_of_topics_that_have_any() -> None:
     plain, delaying = topic("persistent://a/b/1"), topic("persistent://a/b/2", delayed_buckets=3)
     delaying.subscriptions[0].delayed_buckets = 3
     delaying.subscriptions[0].delayed_loaded = 7
@@ -213,7 +213,7 @@ def test_buckets_of_delayed_messages_are_shown_of_those_who_have_any() -> None:
     assert samples(name, plain) == []
 
 
-def test_no_family_is_shown_that_nobody_fills() -> None:
+def test_every_family_that_is_shown_is_set_by_some_part() -> None:
     """Each is taken from a field that something outside of the snapshots sets."""
     sources = Path(snapshot_module.__file__).parents[1]
     setters = "".join(

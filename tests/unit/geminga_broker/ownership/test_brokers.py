@@ -217,7 +217,7 @@ async def test_load_is_written_again_after_a_while_in_any_case(
         assert record["lastUpdate"] == WALL_START_MS + WRITE_INTERVAL_S * 1000
 
 
-async def test_load_is_written_again_after_an_error_nobody_foresaw(
+async def test_load_is_written_again_after_an_unforeseen_error(
     coordination: Coordination, tree: Tree
 ) -> None:
     looks = 0

@@ -91,7 +91,7 @@ async def test_an_owner_that_gives_a_bundle_up_is_none(
     assert await owners.read(BUNDLE) is Unowned.GIVEN_UP
 
 
-async def test_what_is_forgotten_is_asked_again(owners: OwnerCache, requests: list[str]) -> None:
+async def test_a_forgotten_owner_is_read_again(owners: OwnerCache, requests: list[str]) -> None:
     await owners.read(BUNDLE)
     requests.clear()
     owners.forget(BUNDLE)

@@ -45,7 +45,9 @@ async def test_an_unowned_bundle_becomes_ours_as_pulsar_records_it(
     )
 
 
-async def test_looking_up_again_asks_nobody(ownership: Ownership, requests: list[str]) -> None:
+async def test_a_repeated_lookup_sends_no_request(
+    ownership: Ownership, requests: list[str]
+) -> None:
     assert not ownership.owns(ORDERS)
     owner = await ownership.owner(ORDERS)
     requests.clear()
@@ -238,7 +240,7 @@ async def test_a_bundle_whose_acquisition_was_not_answered_is_ours_with_the_next
     )
 
 
-async def test_what_somebody_else_took_meanwhile_stays_theirs(
+async def test_a_bundle_that_another_broker_acquired_meanwhile_stays_with_it(
     ownership: Ownership, rival: Ownership, expire: OnName, reconnect: OnName, settle: Settle
 ) -> None:
     await ownership.owner(ORDERS)
@@ -363,7 +365,7 @@ async def test_a_node_taken_behind_our_back_is_noticed(
     assert not (await ownership.owner(ORDERS)).is_self
 
 
-async def test_unloading_closes_topics_before_anybody_else_may_have_them(
+async def test_unloading_closes_topics_before_another_broker_may_have_them(
     ownership: Ownership, rival: Ownership, settle: Settle
 ) -> None:
     order: list[str] = []
@@ -451,7 +453,7 @@ async def test_closing_lets_others_begin_at_once(
         await closing.owner(ORDERS)
 
 
-async def test_a_brokers_own_namespace_is_nobody_elses(
+async def test_a_brokers_own_namespace_is_served_by_no_other_broker(
     ownership: Ownership, rival: Ownership
 ) -> None:
     ours = TopicName.parse(f"persistent://pulsar/{HERE.broker_id}/healthcheck")
@@ -462,7 +464,7 @@ async def test_a_brokers_own_namespace_is_nobody_elses(
     assert (owner.is_self, owner.broker_url) == (False, HERE.broker_url)
 
 
-async def test_a_bundle_that_its_owner_gives_up_is_nobodys_for_now(
+async def test_a_bundle_that_its_owner_is_giving_up_has_no_owner_to_name(
     ownership: Ownership, session: Session
 ) -> None:
     bundle = await ownership.rings.bundle_of(ORDERS)

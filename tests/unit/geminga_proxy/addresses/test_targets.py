@@ -46,7 +46,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         Target.parse(text)
 
 
-def test_where_the_living_brokers_are_known_only_they_are_targets() -> None:
+def test_only_living_brokers_are_targets_where_they_are_known() -> None:
     ANY.check(BROKER, [BROKER])
     with pytest.raises(TargetRefused, match="no living broker"):
         ANY.check(Target("broker-1.internal", 22), [BROKER])
@@ -54,7 +54,7 @@ def test_where_the_living_brokers_are_known_only_they_are_targets() -> None:
         ANY.check(BROKER, [])
 
 
-def test_where_they_are_not_known_hosts_and_ports_decide() -> None:
+def test_hosts_and_ports_decide_where_the_living_brokers_are_not_known() -> None:
     rules = TargetRules(("*.internal", "10.0.0.?"), frozenset({6650}))
     rules.check(BROKER, None)
     rules.check(Target("10.0.0.7", 6650), None)

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 # A health check publishes and reads one message. The time is upstream's.
 HEALTH_TIMEOUT_S = 30.0
 # Monitoring requests these every few seconds: they are not logged one by one.
+# ``server.ROUTINE_PATHS`` has those that every part serves.
 ROUTINE_PATHS = server.ROUTINE_PATHS | {f"{router.prefix}/health", f"{router.prefix}/ready"}
 
 
@@ -39,6 +40,7 @@ async def list_brokers(services: ServicesArg) -> Response:
 @router.get("/health", dependencies=[on_server(Action.READ)])
 async def check_health(request: Request, services: ServicesArg) -> Response:
     """Whether a message can be published and read here."""
+    # Tools ask any broker for the health of any other (``brokerId``).
     await _redirect_to_broker(request, services)
     # Upstream has a topic for each version of topic names; here both are the same.
     version = request.query_params.get("topicVersion")
@@ -46,6 +48,8 @@ async def check_health(request: Request, services: ServicesArg) -> Response:
     if version not in (None, "V1", "V2"):
         raise RestError(404, f"Unknown topic version {version}")
     try:
+        # Longer than the check's own time (``CHECK_TIMEOUT_S``), which also waits for checks before
+        # it.
         async with asyncio.timeout(HEALTH_TIMEOUT_S):
             await services.check_health()
     except (GemingaError, TimeoutError) as error:
@@ -58,6 +62,7 @@ async def check_health(request: Request, services: ServicesArg) -> Response:
 @router.get("/ready", dependencies=[on_server(Action.READ)])
 async def is_ready() -> Response:
     """Whether the broker answers requests, as it does with this one."""
+    # No check: one that publishes a message is ``health``.
     return text("ok")
 
 
@@ -70,6 +75,7 @@ async def get_version(services: ServicesArg) -> Response:
 @router.get("/leaderBroker", dependencies=[on_cluster(Action.READ)])
 async def get_leader(services: ServicesArg) -> Response:
     """The broker that is the leader of the cluster."""
+    # From memory; between two leaders there is none.
     leader = await services.brokers.election.leader()
     if leader is None:
         raise RestError(404, "Couldn't find leader broker")
@@ -116,6 +122,7 @@ async def list_brokers_of_cluster(services: ServicesArg) -> Response:
 @stats_router.get("/load-report", dependencies=[on_server(Action.READ)])
 async def get_load_report(services: ServicesArg) -> Response:
     """The load report that this broker would write to ZooKeeper now."""
+    # Measured now; ZooKeeper has the last one that differed enough to be written.
     return json_record(services.brokers.record())
 
 
@@ -140,4 +147,5 @@ async def _redirect_to_broker(request: Request, services: ServicesArg) -> None:
     # By the scheme that the client has used.
     is_tls = request.url.scheme == "https"
     url = candidate(record, LookupReason.OWNS).rest_url(is_tls=is_tls)
+    # The query again, with the id, so that the other broker finds itself named.
     raise ServedElsewhere(f"{url}/admin/v2/brokers/health?{request.url.query}")

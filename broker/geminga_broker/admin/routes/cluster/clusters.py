@@ -59,6 +59,7 @@ async def create_cluster(request: Request, services: ServicesArg) -> Response:
 async def update_cluster(request: Request, services: ServicesArg) -> Response:
     """Change a cluster's addresses."""
     record = await _cluster_body(request)
+    # The record as a whole: what the body leaves out is not kept.
     await services.clusters.update(path_value(request, "cluster"), record)
     return empty()
 
@@ -68,6 +69,7 @@ async def delete_cluster(request: Request, services: ServicesArg) -> Response:
     """Delete the record of a cluster. This broker's own is refused, for without its record none of
     its brokers would start."""
     name = path_value(request, "cluster")
+    # Others may be deleted while topics are replicated there: their replicators then report it.
     if name == services.cluster:
         raise RestError(412, f"Cluster {name} is this broker's own and cannot be deleted")
     await services.clusters.delete(name)
@@ -82,6 +84,7 @@ async def _cluster_body(request: Request) -> ClusterData:
     # Unknown members are kept: newer versions of Pulsar may have written them.
     record = of_document(ClusterData, body)
     for field, scheme, what, port in _URLS:
+        # Empty URLs are allowed: a cluster need not serve all four.
         url: str | None = getattr(record, field)
         start = f"{scheme}://"
         if url and not (url.startswith(start) and _HOSTS.fullmatch(url[len(start) :])):

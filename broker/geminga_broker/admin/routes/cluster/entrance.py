@@ -35,6 +35,8 @@ async def introduce(services: ServicesArg) -> Response:
     return Json(
         {
             "name": NAME,
+            # The version of this software; ``pulsarVersion`` is the one that clients and tools go
+            # by.
             "version": version("geminga"),
             "pulsarVersion": services.version,
             "cluster": services.cluster,

@@ -27,6 +27,7 @@ register_url_convertor("worker_kind", _WorkerKind())
 router = APIRouter()
 
 REASON = "Pulsar Function Worker is not enabled, probably functionsWorkerEnabled is set to false"
+# All of them also reach workers through the forwarder, so that the same calls work with one.
 PATHS = (
     "/admin/v2/worker/{rest:path}",
     "/admin/v2/worker-stats/{rest:path}",

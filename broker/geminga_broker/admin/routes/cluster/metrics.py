@@ -34,6 +34,8 @@ async def get_metrics(services: ServicesArg) -> Response:
 
 async def _text(services: Services) -> AsyncIterator[bytes]:
     gathered, size = [], 0
+    # All figures are read by this call (``BrokerMetrics.snapshot``): pieces that are rendered later
+    # are of the same moment.
     for piece in services.metrics_text():
         gathered.append(piece)
         size += len(piece)

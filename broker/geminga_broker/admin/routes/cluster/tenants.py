@@ -42,6 +42,8 @@ async def create_tenant(request: Request, services: ServicesArg) -> Response:
     name = path_value(request, "tenant")
     if not is_entity_name(name):
         raise RestError(412, "Tenant name is not valid")
+    # Checked before the record is written; a cluster that is deleted between the two is not
+    # noticed.
     await services.tenants.create(name, await _tenant(services, body))
     return no_content()
 
@@ -49,6 +51,7 @@ async def create_tenant(request: Request, services: ServicesArg) -> Response:
 @router.post("/{tenant}", dependencies=[on_tenant(Action.ADMINISTER)])
 async def update_tenant(request: Request, services: ServicesArg) -> Response:
     """Change a tenant's administrators and clusters."""
+    # The record as a whole replaces the one before.
     record = await _tenant(services, await object_body(request))
     name = path_value(request, "tenant")
     try:
@@ -69,6 +72,7 @@ async def delete_tenant(request: Request, services: ServicesArg) -> Response:
     try:
         if is_forced:
             # One after the other; where one fails, the tenant keeps it and those after it.
+            # The list is read once: a namespace that is created meanwhile keeps the tenant.
             for namespace in await services.namespaces.names(tenant):
                 with suppress(NamespaceNotFound):  # another request has deleted it meanwhile
                     await delete_with_topics(request, services, namespace)

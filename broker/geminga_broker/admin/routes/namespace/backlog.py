@@ -47,6 +47,7 @@ async def clear_backlog(
     """Skip all messages of every subscription."""
 
     async def clear(topic: Topic) -> None:
+        # A copy: a subscription may be created or deleted while another one is moved.
         for subscription in list(topic.part(PersistentSubscriptions).subscriptions.values()):
             await subscription.skipping.everything()
 
@@ -73,6 +74,7 @@ async def unsubscribe(request: Request, namespace: NamespaceArg, services: Servi
 
     async def forget(topic: Topic, subscription: Subscription) -> None:
         # As upstream; a call for one topic can force it.
+        # Checked for each topic: those before it in the order have lost their subscription by then.
         if subscription.consumers:
             raise RestError(412, "Subscription has active connected consumers")
         await topic.part(PersistentSubscriptions).delete_subscription(subscription)
@@ -86,6 +88,7 @@ def _where_named(request: Request, work: Callable[[Topic, Subscription], Awaitab
 
     async def on_topic(topic: Topic) -> None:
         try:
+            # Topics without it are no error: the client asks for those that have it.
             subscription = topic.part(PersistentSubscriptions).named(name)
         except SubscriptionNotFound:
             return
@@ -98,6 +101,7 @@ async def _of_every_topic(
     request: Request, services: Services, namespace: NamespaceName, work: Work
 ) -> Response:
     """Do ``work`` to the persistent topics of the namespace, or of the bundle in the path."""
+    # First: an unknown namespace would look like one without topics.
     await require_namespace(services, namespace)
     ring = await services.ownership.rings.ring_of(namespace)
     # The bundle in the path; None: all bundles of the namespace.
@@ -106,16 +110,19 @@ async def _of_every_topic(
         only = bundle_in(ring, f"{namespace}/{path_value(request, 'bundle')}")
     # Each owner is asked once for all topics of its bundle.
     topics: dict[Bundle, list[TopicName]] = {}
+    # From ZooKeeper: topics that are not loaded have backlogs, too.
     for topic in await services.persistent_topics.names(namespace):
         bundle = ring.bundle_of(topic.hash)
         if only in (None, bundle):
             topics.setdefault(bundle, []).append(topic)
 
     async def on_topic(name: TopicName) -> None:
+        # Loads the topic, as its cursors have to be moved.
         with suppress(TopicNotFound):  # deleted meanwhile
             await work(await services.broker.persistent_topic(name))
 
     async def on_bundle(bundle: Bundle) -> None:
+        # The owner works on a few topics at a time, and brokers on their bundles side by side.
         await to_each(on_topic, topics[bundle])
 
     # The path is …/{namespace}/[{bundle}/]clearBacklog[/{subscription}]. Other owners are asked for

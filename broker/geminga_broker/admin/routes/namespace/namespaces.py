@@ -49,7 +49,9 @@ from geminga_server.rest.parameters import NamespaceArg, flag, json_body, object
 
 router = APIRouter(prefix="/admin/v2/namespaces")
 
-# A record with more bundles is larger than ZooKeeper takes; upstream has no limit, and hangs.
+# The record of so many takes 53 KB of the 1 MB that a node of ZooKeeper may have, and the load
+# report of a single broker has room for all of them (``REPORTED_BUNDLES_MAX``). Upstream has no
+# limit, and hangs where the record is too large.
 BUNDLES_MAX = 4096
 
 # The default of isAllowAutoUpdateSchemaEnabled, shown where the namespace does not set it.
@@ -101,11 +103,15 @@ async def create_namespace(
     body = await object_body(request) or {}
     bundles = _bundles(body.pop("bundles", None))
     # What the body does not have is as in a record without policies.
+    # Members that the body has replace those of the empty record; ``other`` would keep unknown ones
+    # for ever.
     given = of_document(Policies, to_document(Policies()) | body)
     policies = replace(given, bundles=bundles, other={})
     # Every namespace is in at least one cluster.
     clusters = policies.replication_clusters or (services.cluster,)
     await check_tenant_allows(services, namespace.tenant, clusters)
+    # Local policies are not written yet: the first broker that serves the namespace copies the
+    # bundles.
     await services.namespaces.create(namespace, replace(policies, replication_clusters=clusters))
     return no_content()
 
@@ -158,6 +164,7 @@ async def list_topics(request: Request, namespace: NamespaceArg, services: Servi
     domains = _MODES.get(request.query_params.get("mode", "PERSISTENT"))
     if domains is None:
         raise RestError(404, f"mode should be one of {', '.join(_MODES)}")
+    # Of non-persistent topics each owner knows its own, so the list needs the bundles.
     ring = await services.ownership.rings.ring_of(namespace)
     lists = [await topics_of(services, ring, domain) for domain in domains]
     return names_answer(request, [topic for topics in lists for topic in topics])
@@ -179,6 +186,7 @@ async def unload_namespace(
     # Raises for a namespace that does not exist.
     await services.namespaces.policies(namespace)
     ring = await services.ownership.rings.ring_of(namespace)
+    # On all brokers; those that own none of them are not asked.
     await _unload(request, services, ring.bundles)
     return no_content()
 
@@ -217,6 +225,7 @@ async def _unload_to(
         raise RestError(404, f"Broker {destination} does not run")
     owner = await services.ownership.present_owner_of(bundle)
     there = candidate(chosen, LookupReason.OWNS)
+    # The comparison is by URL, as an owner's record has no broker id.
     if owner is None or owner.rest_url(is_tls=False) == there.rest_url(is_tls=False):
         return  # no broker has it, or the destination itself
     # Who does what: the leader remembers the destination, then the owner unloads.
@@ -236,6 +245,7 @@ async def _unload_to(
         # and a broker of ours asks the leader for the next owner.
         await ask(services.calls, request, owner, path, query={})
     elif has_authority:
+        # Not passed on a second time, so that brokers that disagree do not send it in circles.
         raise NotOwned(str(bundle))
     else:
         await ask(services.calls, request, owner, path)
@@ -262,14 +272,19 @@ async def split_bundle(
 
     async def split(bundle: Bundle) -> None:
         # Algorithms that split by the number of topics take their hashes.
+        # Runs on the broker that owns the bundle, acquired if need be: a split needs an owner that
+        # takes both halves.
         topics = await services.persistent_topics.names(namespace)
+        # Of the owner's own non-persistent topics: a bundle's are all loaded by its owner.
         topics += services.broker.topics.non_persistent_in(namespace)
         hashes = [topic.hash for topic in topics if bundle.covers(topic.hash)]
         cuts = split_boundaries(bundle, algorithm, hashes=hashes, positions=positions)
         # Each cut makes one bundle more.
+        # With the ring as it was read; a split that comes in between is refused by ``cut_bundle``.
         if len(ring.bundles) + len(cuts) > BUNDLES_MAX:
             raise BundleNotSplit(str(bundle), f"its namespace would have more than {BUNDLES_MAX}")
         children = await ownership.split(bundle, cuts)
+        # One after the other: the load manager, or the hash, places each of them anew.
         if flag(request, "unload"):
             for child in children:
                 await ownership.unload(child)
@@ -328,5 +343,6 @@ def _bundles(body: object) -> BundlesData:
     # Clients may list them in any order, and twice.
     ascending = sorted({parse_boundary(str(text)) for text in given})
     check_boundaries(ascending)
+    # In the form in which brokers write and compare them.
     texts = tuple(f"0x{boundary:08x}" for boundary in ascending)
     return BundlesData(boundaries=texts, num_bundles=len(texts) - 1)

@@ -118,6 +118,8 @@ def strategy(names: Collection[str]) -> Callable[[Request], Awaitable[str | None
 
 async def backlog_quota(request: Request) -> BacklogQuota:
     """Read a quota, as it is stored."""
+    # Checked against the topic's or namespace's retention later (``PolicyRow.check``), with the
+    # record.
     body = await object_body(request) or {}
     return checked_quota(str(namespace_in(request)), of_document(BacklogQuota, body))
 
@@ -132,6 +134,8 @@ def backlog_quota_type(request: Request) -> str:
 
 # What is stored, and for how long
 
+# ``read`` makes a value for the record from the body; ``check``, where there is one, compares it
+# with the rest of the record, inside of the change.
 STORAGE = (
     PolicyRow(
         words="On how many bookies messages are stored, and how often cursors are.",

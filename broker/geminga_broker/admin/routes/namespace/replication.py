@@ -38,7 +38,10 @@ async def set_replication_clusters(
     request: Request, namespace: NamespaceArg, services: ServicesArg
 ) -> Response:
     """Replicate the topics of a namespace between these clusters from now on, and to no other."""
+    # Sorted, each once: as upstream's set is written.
     clusters = tuple(sorted(set(await clusters_body(request))))
+    # Before the record is changed. A cluster whose record goes meanwhile is found by its
+    # replicator, which reports it.
     await check_clusters(services, namespace, clusters)
     await change_policies(
         services, namespace, lambda policies: replace(policies, replication_clusters=clusters)
@@ -62,6 +65,7 @@ async def set_allowed_clusters(
     await check_tenant_allows(services, namespace.tenant, clusters)
 
     def allow(policies: Policies) -> Policies:
+        # Called with the record as it is at each attempt.
         for cluster in policies.replication_clusters:
             if cluster not in clusters:
                 raise RestError(

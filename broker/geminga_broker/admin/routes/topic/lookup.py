@@ -22,10 +22,13 @@ async def look_up(request: Request, topic: TopicArg, services: ServicesArg) -> R
     """The addresses of the owner. Where there is none yet, a redirect to the broker to ask."""
     # Clients name a listener in either way; else it is the one that they have connected to.
     named = request.query_params.get("listenerName") or request.headers.get("X-Pulsar-ListenerName")
+    # Acquires the bundle where it has no owner and is placed here, as a lookup by the binary
+    # protocol.
     owner = await owner_asked_for(request, services, topic)
     if owner.is_redirect:
         raise ServedElsewhere(elsewhere(request, owner))
     try:
+        # After the redirect: the next broker chooses the listener of the owner that it finds.
         owner = owner.at_listener(named or listener_of(request))
     # Upstream answers 500 for a listener that the owner does not advertise.
     except ListenerMissing as error:

@@ -64,6 +64,7 @@ async def peek(request: Request, topic: TopicArg, services: ServicesArg) -> Resp
     cursor = loaded.part(PersistentSubscriptions).named(name).cursor
     reader = loaded.managed_ledger.reader
     # Counted from 1; no message has the number 0.
+    # From the acknowledgements in memory; only the entry itself is read.
     found = nth_unacknowledged(cursor.acknowledged, reader.chain, number) if number > 0 else None
     if found is None:
         raise RestError(404, "Message not found")
@@ -118,6 +119,7 @@ async def get_message_id(request: Request, topic: TopicArg, services: ServicesAr
         "Get message ID by timestamp on a partitioned topic is not allowed, please try do it on "
         "specific topic partition",
     )
+    # By bisection over the ledgers: message times are taken to grow along the log.
     position = await loaded.managed_ledger.reader.first_where(
         lambda payload: entry_time_ms(payload) >= time_ms
     )
@@ -158,6 +160,7 @@ async def get_last_message_id(request: Request, topic: TopicArg, services: Servi
     await policies_here(services, topic)
     if await services.partitioned_topics.partitions(topic):
         raise TopicNotFound(str(topic))
+    # The text of the refusal is not needed, as partitioned topics were refused above.
     loaded = await _loaded(request, services, topic, "")
     last, batch_index = await last_message(loaded.managed_ledger.reader)
     document = message_id(last, topic.partition_index)
@@ -221,6 +224,7 @@ async def _loaded(
     request: Request, services: Services, topic: TopicName, partitioned_reason: str
 ) -> Topic:
     """The topic, loaded by this broker; ``partitioned_reason`` refuses a partitioned one."""
+    # Before the lookup: a partitioned topic as a whole has no owner.
     await refuse_partitioned(services, topic, partitioned_reason)
     return await to_one_topic(request, services, topic, partial(topic_here, services))
 

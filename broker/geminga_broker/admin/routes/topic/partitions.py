@@ -50,6 +50,8 @@ async def get_partitions(request: Request, topic: TopicArg, services: ServicesAr
     record = await services.partitioned_topics.metadata(topic)
     if record is None and flag(request, "checkAllowAutoCreation"):
         rule = auto_creation(services.auto_creation, policies)
+        # The record is created here, by whichever broker is asked: partitions have owners, the
+        # whole has none.
         if rule.is_allowed and rule.partitions and not await _is_topic(services, topic):
             await _create(services, topic, PartitionedTopicMetadata(partitions=rule.partitions))
             record = await services.partitioned_topics.metadata(topic)
@@ -78,9 +80,11 @@ async def create_partitions(request: Request, topic: TopicArg, services: Service
     if record.partitions <= 0:
         raise RestError(406, "Number of partitions should be more than 0")
     _check_number(record.partitions)
+    # A topic that is not partitioned may have this very name already.
     if await _is_topic(services, topic):
         raise TopicExists(str(topic))
     await _create(services, topic, record)
+    # After the record: a failure here would leave the others with a topic that this cluster lacks.
     if not flag(request, "createLocalTopicOnly"):
         # Not awaited: other clusters may be away for long, and the topic exists here.
         services.remote_topics.create_soon(
@@ -100,6 +104,8 @@ async def grow_partitions(request: Request, topic: TopicArg, services: ServicesA
     _check_number(wanted)
 
     async def prepare(partition: TopicName) -> None:
+        # Called for each new partition before the record shows it: no client can use one without
+        # its subscriptions.
         if not topic.is_persistent:
             return
         # Any older partition will do. The first ones may be missing: each can be deleted alone.
@@ -147,9 +153,12 @@ async def delete_partitions(request: Request, topic: TopicArg, services: Service
     try:
         await to_each(delete_partition, range(partitions))
     except BaseException:
+        # Also where the request is cancelled: a topic that stays marked could not be used.
         await topics.set_deleted(topic, deleted=False)
         raise
     # Partitions have no policies and schemas of their own: those of the whole go with it.
+    # What fails from here on leaves the mark. The same request can be made again, and finds no
+    # partition.
     await services.topic_policies.delete(topic)
     await services.schemas.delete_all(topic)
     await topics.delete(topic)
@@ -162,6 +171,8 @@ async def _create(services: Services, topic: TopicName, record: PartitionedTopic
     if topic.is_persistent:
         return
     # Non-persistent ones exist only while a broker has them loaded: this broker loads its own.
+    # Loading is all that creating means for these. The owners of the others load theirs when a
+    # client comes.
     for index in range(record.partitions):
         partition = topic.partition(index)
         if (await services.ownership.owner(partition)).is_self:
@@ -180,6 +191,8 @@ async def _copy_subscriptions(
     # Asks another owner, without the query of this request.
     get = partial(ask, services.calls, request, method="GET", query={})
     try:
+        # The names of the subscriptions come from the stats, the one call that every broker
+        # answers.
         if here.is_self:
             stats = await services.broker.topic_stats(source, StatsQuery())
         else:
@@ -201,6 +214,7 @@ async def _copy_subscriptions(
         else:
             path = of_topic(request, target, f"subscription/{quote(name, safe='')}")
             try:
+                # As a client would create them: from the first message.
                 await ask(
                     services.calls,
                     request,
@@ -238,6 +252,7 @@ async def _metadata_body(request: Request) -> PartitionedTopicMetadata:
         ):
             raise RestError(400, "The properties should be a JSON object whose values are strings")
         body = body.get("partitions")
+    # A bool is an int, too.
     if isinstance(body, int) and not isinstance(body, bool):
         return PartitionedTopicMetadata(partitions=body, properties=properties)
     raise RestError(400, "The body should be a number of partitions")

@@ -43,6 +43,7 @@ NO_VERSION = -1
 @router.get("/schema", dependencies=[on_topic(Action.READ)])
 async def get_schema(topic: TopicArg, services: ServicesArg) -> Response:
     """The newest version."""
+    # Raises ``SchemaNotFound`` where there is none, or it was deleted.
     return Json(_shown(await services.schemas.version(topic)))
 
 
@@ -98,6 +99,7 @@ async def test_compatibility(request: Request, topic: TopicArg, services: Servic
     schema = await _schema_body(request)
     strategy = await _strategy(services, topic)
     await services.schemas.check(topic, schema, strategy)
+    # Refusals come as errors: an answer without an error is always "compatible".
     answer = {"schemaCompatibilityStrategy": strategy.value, "compatibility": True}
     return Json(answer, status_code=202)
 
@@ -130,8 +132,11 @@ def _shown(stored: StoredSchema) -> dict[str, Any]:
     schema = Schema(info.type, info.definition, info.properties)
     if schema.type is SchemaType.KEY_VALUE:
         # The definition of a pair is binary: its halves are shown as a JSON object.
+        # Compact, as upstream prints it, with characters beyond ASCII as they are.
         data = json.dumps(_pair(schema), separators=(",", ":"), ensure_ascii=False)
     else:
+        # A definition is JSON or Protobuf's own; bytes that are no UTF-8 must not make the answer
+        # fail.
         data = schema.definition.decode(errors="replace")
     return {
         "version": stored.version,
@@ -182,6 +187,7 @@ async def _schema_body(request: Request) -> Schema:
     if kind is not SchemaType.KEY_VALUE:
         return Schema(kind, text.encode(), properties)
     try:
+        # The halves in JSON become the binary form that is stored, and that clients send.
         halves = json.loads(text)
         key, value = halves["key"], halves["value"]
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -28,6 +28,7 @@ router = APIRouter(prefix="/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic
 @router.get("/stats", dependencies=[on_topic(Action.READ)])
 async def get_stats(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
     """One topic or one partition; it is loaded if it exists."""
+    # Not called where the request is redirected to the owner.
     stats = partial(services.broker.topic_stats, query=_query(request))
     return Json(as_json(await to_one_topic(request, services, topic, stats)))
 
@@ -39,6 +40,7 @@ async def get_partitioned_stats(
     """A partitioned topic as a whole, and with ``perPartition`` each partition."""
     record = await partitioned(services, topic)
     stats = partial(services.broker.topic_stats, query=_query(request))
+    # Owners get this request's query, so each leaves out what is not wanted.
     found = await of_each_partition(
         request, services, topic, record.partitions, stats, rest="stats"
     )

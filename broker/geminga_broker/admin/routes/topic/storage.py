@@ -94,6 +94,7 @@ async def terminate_partitions(
 
     ends: dict[str, object] = {}
     # One after the other: where one fails, the answer does not say which are terminated.
+    # Each is asked for with the path of a single topic, as its owner serves that.
     for index in range(partitions):
         partition, end = topic.partition(index), partial(_terminate, services)
         ends[str(index)] = await to_partition(request, services, partition, end, rest="terminate")
@@ -127,6 +128,7 @@ async def get_partitioned_internal_stats(
 ) -> Response:
     """The internal stats of each partition that exists."""
     record = await partitioned(services, topic)
+    # Other owners answer the same request for one partition, with its query.
     stats = partial(_internal_stats, request, services)
     partitions = await of_each_partition(
         request, services, topic, record.partitions, stats, rest="internalStats"
@@ -159,6 +161,7 @@ async def get_internal_info(topic: TopicArg, services: ServicesArg) -> Response:
 
 async def _internal_stats(request: Request, services: Services, topic: TopicName) -> Document:
     # Takes a read from ZooKeeper for each ledger of the topic.
+    # Passed on with the query where another broker is asked.
     with_metadata = flag(request, "metadata")
     return await services.broker.internal_stats(topic, with_metadata=with_metadata)
 

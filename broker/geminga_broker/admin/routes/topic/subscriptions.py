@@ -66,6 +66,7 @@ EXPIRED_IN_PART = (
 async def list_subscriptions(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
     """The names of the topic's subscriptions; of a partitioned topic, those of all partitions."""
     lists = await to_each_partition(request, services, topic, services.broker.subscription_names)
+    # Each name once, in the order of the first partition that has it.
     return Json(list(dict.fromkeys(name for names in lists for name in cast("list[str]", names))))
 
 
@@ -77,6 +78,7 @@ async def create_subscription(request: Request, topic: TopicArg, services: Servi
             400, "Create subscription on non-persistent topic can only be done through client"
         )
     name = path_value(request, "subscription")
+    # Read before the topic is loaded, so that a wrong body creates nothing.
     body = await object_body(request)
     # Without a body it begins with the next message.
     start = ResetPosition.parse(body) if body is not None else None
@@ -88,8 +90,11 @@ async def create_subscription(request: Request, topic: TopicArg, services: Servi
     async def create(part: TopicName) -> None:
         loaded = await topic_here(services, part, create=True)
         try:
+            # Does nothing where the subscription exists.
             is_new = await loaded.part(PersistentSubscriptions).create(
                 name,
+                # ``LATEST``, and what lies beyond it, stands for "the next message", as no start at
+                # all does.
                 start=None if start is None or start.position >= LATEST else start.position,
                 properties=properties,
                 is_replicated=flag(request, "replicated"),
@@ -133,6 +138,7 @@ async def skip_messages(request: Request, topic: TopicArg, services: ServicesArg
     """Skip so many entries."""
     count = integer_in_path(request, "count")
     await refuse_partitioned(services, topic, "Skip messages on a partitioned topic is not allowed")
+    # ``entries``: a batch counts as one.
     return await _of_one(
         request, services, topic, lambda _, subscription: subscription.skipping.entries(count)
     )
@@ -166,6 +172,7 @@ async def expire_for_all(request: Request, topic: TopicArg, services: ServicesAr
 
     async def expire(part: TopicName) -> None:
         loaded = await topic_here(services, part)
+        # A copy: subscriptions may come and go while one is moved.
         for subscription in list(loaded.part(PersistentSubscriptions).subscriptions.values()):
             await _expire(loaded, subscription, seconds)
 
@@ -188,6 +195,7 @@ async def expire_by_position(request: Request, topic: TopicArg, services: Servic
         last = upto.position
         if upto.is_excluded:
             last = loaded.managed_ledger.chain.previous_of(last)
+        # Acknowledges all up to it, the message itself included.
         await subscription.skipping.expire_upto(last)
 
     return await _of_one(request, services, topic, expire)
@@ -228,6 +236,7 @@ async def reset_to_position(request: Request, topic: TopicArg, services: Service
 
     async def reset(loaded: Topic, subscription: Subscription) -> None:
         # Read from the entry: it decides which of its messages are left.
+        # None where the entry does not exist (any more): then it counts as one that is no batch.
         payload = await entry_at(loaded.managed_ledger.reader, target.position)
         messages = None if payload is None else batch_size(payload)
         first, remaining = target.first_and_remaining(messages or 0)
@@ -260,6 +269,7 @@ async def set_properties(request: Request, topic: TopicArg, services: ServicesAr
     async def replace(_: Topic, subscription: Subscription) -> None:
         cursor = subscription.cursor
         # All former ones are removed, but for the broker's own.
+        # Keys of the broker's own cannot come in either: ``_shown`` has taken them out of the body.
         await cursor.change_properties(properties, remove=tuple(_shown(cursor.properties)))
 
     await _of_every_partition(request, services, topic, replace)
@@ -294,6 +304,7 @@ def _on_subscription(
     name = path_value(request, "subscription")
 
     async def on_topic(part: TopicName) -> object:
+        # Loads the topic where it is not in use.
         loaded = await topic_here(services, part)
         return await work(loaded, loaded.part(PersistentSubscriptions).named(name))
 

@@ -43,6 +43,7 @@ async def get_topic_replication_clusters(
 ) -> Response:
     """The clusters of the topic's own policies, nothing where they are not set; with ``applied``
     those that count."""
+    # The owner answers, as it is the one that changes them.
     await bring_to_owner(request, services, topic)
     clusters: Sequence[str] | None
     if flag(request, "applied"):
@@ -67,6 +68,7 @@ async def set_topic_replication_clusters(
         raise RestError(412, NOT_LOCAL)
     # A topic may not go where its namespace may not.
     await check_clusters(services, topic.namespace, clusters)
+    # Before the policies are changed: where another cluster refuses, nothing has changed here.
     if partitions := await services.partitioned_topics.partitions(topic):
         others = other_clusters(services, clusters)
         with refusals_of_remotes():
@@ -96,6 +98,7 @@ async def bring_to_owner(request: Request, services: Services, topic: TopicName)
     Raises ``RestError`` 412 for a partition, ``TopicNotFound``, ``NamespaceNotFound``,
     ``ServedElsewhere``.
     """
+    # The whole has them; a partition follows it.
     if topic.partition_index >= 0:
         raise RestError(412, NOT_OF_PARTITIONS)
     await policies_here(services, topic)
@@ -104,6 +107,7 @@ async def bring_to_owner(request: Request, services: Services, topic: TopicName)
         await serve_here(request, services, topic.partition(0))
         return
     # The topic has to exist: policies of others would never be removed.
+    # Asked before the bundle is acquired: a topic that does not exist needs no owner.
     found = services.persistent_topics if topic.is_persistent else services.non_persistent_topics
     if not await found.exists(topic):
         raise TopicNotFound(str(topic))

@@ -83,6 +83,7 @@ async def list_topics_of_bundle(
 async def create_topic(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
     """Create a topic that is not partitioned, or a missing partition."""
     properties = await text_map_body(request)
+    # Raises for a namespace that does not exist, before a bundle of it is looked up.
     await policies_here(services, topic)
     await serve_here(request, services, topic)
     # A name of a partition is for partitions only: a topic of that name could not be told apart.
@@ -139,6 +140,7 @@ async def topics_of(services: Services, ring: BundleRing, domain: str) -> list[T
     if domain == "persistent":
         # ZooKeeper knows all of them, loaded or not.
         return await services.persistent_topics.names(ring.bundles[0].namespace)
+    # Raises where an owner does not answer: a list without its topics would look like deletions.
     return await services.non_persistent_topics.of(ring)
 
 

@@ -158,7 +158,7 @@ async def test_the_epoch_is_shown_once_there_was_an_exclusive_producer(
     assert topic_stats(topic, EVERYTHING, "here:8080")["topicEpoch"] == 0
 
 
-async def test_chunks_are_counted_and_remembered_of_those_who_have_gone(
+async def test_chunks_of_producers_that_have_disconnected_are_still_counted(
     topics: TopicDirectory,
 ) -> None:
     topic = await opened(topics, "persistent")
@@ -191,7 +191,7 @@ async def test_chunks_are_counted_and_remembered_of_those_who_have_gone(
         ),
     ],
 )
-async def test_who_is_held_back_is_told_by_which_limit(
+async def test_a_throttled_subscription_is_shown_with_the_limit_that_throttles_it(
     topics: TopicDirectory, policies: Policies, member: str, reason: LimitOf
 ) -> None:
     topic = await opened(topics, "persistent")
@@ -219,7 +219,7 @@ async def test_who_publishes_too_fast_is_counted(topics: TopicDirectory) -> None
         assert topic_snapshot(topic).publish_pauses == 1
 
 
-async def test_what_nobody_could_take_is_a_drop_rate(topics: TopicDirectory) -> None:
+async def test_messages_that_no_consumer_could_take_are_a_drop_rate(topics: TopicDirectory) -> None:
     topic = await opened(topics, "non-persistent")
     await TopicMaintenance(topics, SimulatedClock()).renew_rates()
     await subscribed(topic, permits=40)
@@ -261,7 +261,7 @@ def test_one_consumer_has_all_keys_and_drains_none() -> None:
     assert stats["drainingHashesCount"] == 0
 
 
-def test_what_a_newcomer_waits_for_is_told() -> None:
+def test_keys_that_drain_for_a_new_consumer_are_shown_at_the_former_one() -> None:
     log = KeyedLog("abcdefgh", (1, 8))
     dispatcher = KeySharedDispatcher(log, cursor_over(log.chain), [], AUTO_SPLIT)  # type: ignore[arg-type]  # a stand-in
     joined(dispatcher, "x")
@@ -281,7 +281,7 @@ def test_what_a_newcomer_waits_for_is_told() -> None:
     assert stats_of(dispatcher)["consumers"][0]["drainingHashesClearedTotal"] == count
 
 
-def test_without_its_consumers_a_subscription_is_told_of_alone() -> None:
+def test_key_shared_stats_without_consumers_show_the_subscription_alone() -> None:
     log = KeyedLog("a", (1, 1))
     dispatcher = KeySharedDispatcher(log, cursor_over(log.chain), [], AUTO_SPLIT)  # type: ignore[arg-type]  # a stand-in
     joined(dispatcher, "x")
@@ -300,7 +300,9 @@ async def earliest(topic: Topic) -> tuple[int, dict[str, int]]:
     }
 
 
-async def test_the_oldest_left_is_told_of_each_and_of_the_slowest(topics: TopicDirectory) -> None:
+async def test_the_oldest_message_is_shown_of_each_subscription_and_of_the_slowest_one(
+    topics: TopicDirectory,
+) -> None:
     topic = await topics.get(TopicName.parse("t"), create=True)
     await topic.subscribing.create("slow")
     await topic.subscribing.create("fast")

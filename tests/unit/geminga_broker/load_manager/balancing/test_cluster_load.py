@@ -47,7 +47,9 @@ def test_unknown_bundles_are_spread_evenly(cluster: ModelledCluster) -> None:
     assert set(Counter(cluster.owners.values()).values()) == {1000}
 
 
-def test_it_comes_into_balance_by_few_moves_and_rests(cluster: ModelledCluster) -> None:
+def test_an_unequal_cluster_is_balanced_by_few_moves_and_then_moves_nothing(
+    cluster: ModelledCluster,
+) -> None:
     moves = cluster.rebalance(8)
     assert cluster.imbalance() <= 0.1
     assert len(moves) <= 200

@@ -1,5 +1,5 @@
-"""Listeners and bind addresses are read as upstream reads them, and refused where nobody could be
-served with them. What upstream does was asked of a real Pulsar 4.0.6: `golden/records`."""
+"""Listeners and bind addresses are read as upstream reads them, and refused where they could
+serve no client. What upstream does was asked of a real Pulsar 4.0.6: `golden/records`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_records_of_a_real_brokers_listeners_are_made() -> None:
     assert list(made) == list(owner["advertisedListeners"])
 
 
-def test_who_names_no_listener_is_told_the_internal_urls_or_the_first_there_is() -> None:
+def test_clients_that_name_no_listener_get_the_internal_url_or_the_first_of_that_scheme() -> None:
     owner = json.loads(recorded("owner")["text"])
     listeners = recorded_listeners()
     assert listeners.url("pulsar") == owner["nativeUrl"]
@@ -77,7 +77,7 @@ def test_a_broker_without_listeners_has_none() -> None:
         ([INSIDE], "external", "external is none of the advertised listeners .internal."),
     ],
 )
-def test_listeners_that_serve_nobody_are_refused(
+def test_listeners_that_no_client_can_use_are_refused(
     entries: list[str], internal: str, reason: str
 ) -> None:
     with pytest.raises(ValueError, match=reason):

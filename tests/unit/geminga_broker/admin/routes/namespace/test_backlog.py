@@ -91,7 +91,7 @@ async def test_only_those_of_one_bundle(
     )
 
 
-async def test_subscriptions_are_forgotten_where_nobody_consumes(
+async def test_unsubscribing_deletes_subscriptions_without_consumers(
     client: httpx.AsyncClient, filled: dict[str, Topic]
 ) -> None:
     assert (await client.post(f"{NS}/unsubscribe/t")).status_code == 204

@@ -236,7 +236,7 @@ async def test_a_bundle_is_unloaded(client: httpx.AsyncClient, services: Service
         ("nonsense", "Cannot find bundle public/default/nonsense in the bundles list"),
     ],
 )
-async def test_a_bundle_that_is_none_is_told_from_those_that_are(
+async def test_a_range_that_is_no_bundle_is_refused_with_the_reason(
     name: str, reason: str, client: httpx.AsyncClient
 ) -> None:
     answer = await client.put(f"{NS}/public/default/{name}/unload")

@@ -180,7 +180,7 @@ async def test_a_topic_does_not_grow_where_it_is_not_to_be(
     assert await services.partitioned_topics.partitions(topic) == 2
 
 
-async def test_a_partitioned_topic_is_made_where_it_is_to_go_before_it_goes_there(
+async def test_a_partitioned_topic_is_created_in_a_cluster_before_it_is_replicated_there(
     client: httpx.AsyncClient, far_rest: FarRest
 ) -> None:
     assert (await client.put(f"{TOPIC}/partitions", json=2)).status_code == 204

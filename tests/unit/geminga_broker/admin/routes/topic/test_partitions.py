@@ -44,7 +44,7 @@ async def test_a_number_or_a_record_creates_it(body: object, client: httpx.Async
     assert (await client.get(f"{P}/partitioned")).json() == [T]
 
 
-async def test_properties_come_back(client: httpx.AsyncClient) -> None:
+async def test_the_properties_of_a_partitioned_topic_are_shown(client: httpx.AsyncClient) -> None:
     await client.put(f"{P}/t/partitions", json={"partitions": 2, "properties": {"a": "b"}})
     assert (await client.get(f"{P}/t/partitions")).json()["properties"] == {"a": "b"}
 

@@ -73,7 +73,7 @@ async def connected(topic: Topic, name: str = "s") -> tuple[Subscription, NotedS
     return subscription, session
 
 
-async def test_subscriptions_are_made_where_they_are_asked_to_begin(
+async def test_subscriptions_begin_with_the_message_that_the_body_names(
     client: httpx.AsyncClient, topic: Topic
 ) -> None:
     ledger_id = topic.managed_ledger.chain.last_confirmed[0]
