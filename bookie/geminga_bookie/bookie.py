@@ -118,6 +118,8 @@ class Bookie(Service):
         # While journals are replayed: up to where each was, as far as that survives a power cut. A
         # checkpoint that makes room meanwhile takes its marks from here.
         self._replayed: list[JournalMark] | None = None
+        # Made here and not in ``_open``: the rooms refer to each other, and none of these touches a
+        # disk before it is opened or asked to.
         self.counters = Counters(clock)
         self.entry_log = EntryLog(
             self.ledger_directories, clock, file_bytes_max=config.entry_log_bytes_max, config=config
@@ -140,6 +142,7 @@ class Bookie(Service):
 
     async def _open(self, stack: AsyncExitStack) -> None:
         config = self.config
+        # Step 1. Before any file with entries is read: the disks may be another bookie's.
         cookie = await establish_identity(
             config.bookie_id,
             self.journal_directories,
@@ -148,8 +151,11 @@ class Bookie(Service):
             self._clock,
         )
         self.bookie_id = cookie.bookie_id
+        # Steps 2 and 3. They write an index where there is none, and at the first start the
+        # journals' numbers; no file that has entries is changed.
         await self._require_index()
         replays = await self._find_replays()
+        # Step 4. Pushed before the logs are opened, as opening may fail with some of them open.
         stack.push_async_callback(self.entry_log.close)
         if config.accept_lost_entries:
             await forget_lost_logs(self.entry_log, self._index)
@@ -159,11 +165,14 @@ class Bookie(Service):
         # Before the replay, which may need checkpoints to make room; closed after the journals,
         # with a last checkpoint.
         await stack.enter_async_context(self.checkpointer)
+        # Step 5. One journal after the other, and all before any begins a new file: a start that
+        # fails in between leaves files that can be replayed again.
         for number, replay in enumerate(replays.values()):
             await self._replay_journal(number, replay)
         await self._open_journals(stack, replays)
         # What was replayed is checkpointed soon, so that the old journal files can go.
         self.checkpointer.request()
+        # Step 6. Before the disks are measured: the verdict sets what the collector may do.
         self.collector = Collector(
             config.garbage,
             self.storage,
@@ -184,6 +193,9 @@ class Bookie(Service):
         # Entering measures the disks: a bookie with full ones registers as read-only from the
         # start.
         await stack.enter_async_context(self._space_watch)
+        # The port is open before it is registered, so that the first client finds it. A client that
+        # knows the address already is served a moment earlier, which is no harm: everything is
+        # replayed.
         await self._listen(stack)
         self._registration = Registration(
             self._coordination,
@@ -214,6 +226,8 @@ class Bookie(Service):
     async def _find_replays(self) -> dict[Directory, Replay]:
         """What is to be replayed of each journal, by its directory; changes nothing."""
         directories = await ordered_directories(self.journal_directories)
+        # As many marks as journals: the cookies have checked that the number of directories is the
+        # same.
         marks = self._index.journal_marks() or (JOURNAL_BEGINNING,) * len(directories)
         self._replayed = list(marks)
         replays = {
@@ -221,6 +235,8 @@ class Bookie(Service):
             for directory, mark in zip(directories, marks, strict=True)
         }
         for replay in replays.values():
+            # All journals are looked at before one is replayed: replay cuts files, and a missing
+            # file of another journal must stop the start before that.
             await replay.find()
         return replays
 
@@ -231,6 +247,8 @@ class Bookie(Service):
         end = self._replayed[number]
         async with aclosing(replay.groups()) as groups:
             async for group in groups:
+                # Straight into memory, under no rule of ``admit``. A checkpoint carried some of it
+                # before the crash perhaps; it is carried again, and found twice in the index.
                 for adds, mark in decode_body(group.path, group.body):
                     for ledger_id, entry_id, master_key, entry in adds:
                         self.storage.restore_add(ledger_id, entry_id, master_key, entry)
@@ -242,6 +260,8 @@ class Bookie(Service):
                 # the group, but its mark stays before it.
                 if group.is_durable:
                     self._replayed[number] = end
+                # Where a checkpoint has failed for want of room, the others would too: the loop of
+                # the checkpointer tries them, at its own pace.
                 if (
                     self.checkpointer.is_due
                     and READ_ONLY_REASON not in self.storage.read_only_reasons
@@ -272,6 +292,7 @@ class Bookie(Service):
                 on_written=self._memory_freed,
                 on_failed=self._journal_failed,
             )
+            # The old files are the journal's from here on, which removes them after a checkpoint.
             journal.continue_after(replay.file_numbers, replay.next_group)
             self.journals.append(journal)
             # How long an add takes is measured for the bookie, whichever journal it goes to.
@@ -279,6 +300,8 @@ class Bookie(Service):
             journal.sync_durations = self.journals[0].sync_durations
         for journal in self.journals:
             await stack.enter_async_context(journal)
+        # Only now that every journal has a mark of its own. Until here a checkpoint goes by what
+        # was replayed, and a journal's mark says (0, 0, 0) until its file is made.
         self._replayed = None
 
     async def _listen(self, stack: AsyncExitStack) -> None:
@@ -311,9 +334,11 @@ class Bookie(Service):
 
     async def _close_sessions(self) -> None:
         """Take nothing more, answer what is pending, then close every connection."""
+        # No socket is read from here on, so that what the journals wait for does not grow.
         self.back_pressure.close()
         for journal in self.journals:
             await journal.drain()
+        # The transports send what was written before they close.
         await self.back_pressure.disconnect(self.config.close_timeout_s)
 
     def tell_http(self, port: int) -> None:
@@ -383,6 +408,8 @@ class Bookie(Service):
             self.back_pressure.review()
 
     def _memory_freed(self) -> None:
+        # After each group and checkpoint. While no socket is held there is nothing to lift, and
+        # holding is the business of ``_adds_came``.
         if self.back_pressure.is_held:
             self.back_pressure.review()
 
@@ -407,6 +434,7 @@ class Bookie(Service):
             "bookie is read-only" if self.storage.is_read_only else "bookie takes adds again",
             extra={"bookie": self.bookie_id, "why": list(self.storage.read_only_reasons)},
         )
+        # None while the bookie starts: the registration asks for itself when it opens.
         if self._registration is not None:
             self._registration.review()
         if self.collector is not None and self.collector.is_tight:

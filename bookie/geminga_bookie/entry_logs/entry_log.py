@@ -65,14 +65,17 @@ class EntryLog:
         self._clock = clock
         self._file_bytes_max = file_bytes_max
         # The files that exist, by number, and in which directory each is. ``open_files`` looks here
-        # whether a file was removed.
+        # whether a file was removed. The dict is filled and emptied in place, never replaced.
         self._homes: dict[int, Directory] = {}
         self._lists = LogLists(directories)
-        # The bytes that each log has at least which is not appended to any more.
+        # The bytes that a log has at least: what was durable when it was given up, or what the
+        # index knew at the start. The lists in the directories promise so much. Of a current log
+        # that was begun since the start only the header is promised.
         self._sizes: dict[int, int] = {}
         # The file that is appended to is among them.
         self.open_files = OpenFiles(self._homes, config.entry_logs_open_max)
-        # The file that is appended to; None where the next block begins a new one.
+        # The file that is appended to; None where the next block begins a new one. It counts as a
+        # reader of its own, so that it is not closed to make room.
         self._current: OpenFile | None = None
         # The highest number that was used: also of files that are gone, so that none is used twice.
         self._current_number = 0
@@ -91,6 +94,8 @@ class EntryLog:
                 number = layout.file_number(name)
                 if number is None:  # a cookie, a list of logs, a journal
                     continue
+                # Two files of one number may be different ones: which of them the index means
+                # cannot be told.
                 if number in self._homes:
                     raise EntryLogTwice(name, self._homes[number].path, directory.path)
                 self._homes[number] = directory
@@ -116,6 +121,8 @@ class EntryLog:
                 path = self.path(number)
                 if number not in self._homes:
                     raise EntryLogMissing(path, self._directories.paths)
+                # A look at each file's size, not at its blocks: these are checked when they are
+                # read.
                 size = (await self.open_files.get(number)).file.size
                 if size < usage.end:
                     raise CorruptFile(path, size, f"{usage.end - size} bytes are missing")
@@ -208,6 +215,8 @@ class EntryLog:
         On a full disk the next attempt needs the room.
         """
         number, offset = (0, 0) if end is None else (end.log_number, end.offset)
+        # Leftovers are of two kinds: whole files behind the end, and bytes behind it in its own
+        # file.
         if self._current_number > number:
             self.begin_anew()
         # The failure that led here is what is reported. What cannot be given back now is, at the
@@ -251,6 +260,7 @@ class EntryLog:
 
     async def _append_and_sync(self, current: OpenFile, chunks: Sequence[bytes]) -> int:
         """Append to the current file; return where that begins."""
+        # What is durable before this append, whatever becomes of it.
         known_bytes = current.file.size
         try:
             offset = await current.file.append_and_sync(chunks)
@@ -268,6 +278,7 @@ class EntryLog:
     async def _writable_file(self) -> OpenFile:
         """The file that the next block goes to: the current one, or a new one in its place."""
         current = self._current
+        # Looked at once for each batch, so that a file may be larger than the limit by a batch.
         if current is not None and current.file.size < self._file_bytes_max:
             # A file in a directory that became full is given up early, if another one takes files.
             is_well_placed = self._homes[self._current_number].is_preferred
@@ -288,6 +299,8 @@ class EntryLog:
         seed = layout.decode_file_header(path, header)
         assert seed is not None
         current = OpenFile(file, seed)
+        # Only a file that is made and listed counts. Readers may open it from here on, though no
+        # block of it is known yet.
         self._homes[number] = home
         self._set_current(number, current)
         await self.open_files.keep(number, current)
@@ -404,6 +417,7 @@ class EntryLog:
         self, at: BlockLocation, header: layout.BlockHeader | None, block: bytes
     ) -> DamagedBlock:
         """Keep what can be kept of a damaged block; count and log it the first time."""
+        # A block that was cut off within its header says nothing at all.
         entries: dict[int, bytes] = {}
         if len(block) > layout.BLOCK_HEADER_BYTES:
             header = header or presumed_header(at, block)
@@ -432,6 +446,7 @@ class EntryLog:
         assert self._current is None or self._current_number not in numbers
         # First of all, before anything is awaited: no read opens them any more.
         homes = {number: self._homes.pop(number) for number in sorted(numbers)}
+        # A copy of a damaged block is another place, and is reported anew where it is found.
         self._damaged = {each for each in self._damaged if each[0] not in homes}
         for number in homes:
             self._sizes.pop(number, None)

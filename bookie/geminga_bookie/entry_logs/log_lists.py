@@ -31,7 +31,8 @@ class LogLists:
     """The lists of all ledger directories."""
 
     directories: Directories
-    # What was written last, so that lists that stay the same are not written again.
+    # What was written last, so that lists that stay the same are not written again. Empty after a
+    # start, so that the first change writes every list once.
     _written: dict[Directory, bytes] = field(init=False, default_factory=dict)
 
     async def write(self, homes: Mapping[int, Directory], sizes: Mapping[int, int]) -> None:
@@ -61,6 +62,7 @@ class LogLists:
             path = directory.path_of(layout.NAME)
             try:
                 listed = layout.decode(path, content)
+            # A list of another version (``UnknownFormat``) is no loss, and stops the start.
             except CorruptFile:
                 losses.append(Loss(path, "it does not tell which entry logs there were"))
                 continue

@@ -114,6 +114,9 @@ class Counts:
 
 def block_key(at: BlockLocation) -> bytes:
     """The key of a block."""
+    # The place is in the key, so that a copy in another log is another pair: compaction adds one
+    # and removes the other in one write, and an entry that was added twice keeps both of its
+    # blocks.
     return _BLOCK_KEY.pack(b"b", at.ledger_id, at.first_entry, at.log_number, at.offset)
 
 

@@ -89,7 +89,8 @@ class Index:
     """Blocks, ledgers, entry logs and journal marks in a sorted store."""
 
     store: SortedStore
-    # The usage of every log, read at the first use and kept up to date since.
+    # The usage of every log, read at the first use and kept up to date since. Replaced as a whole
+    # by each change, so that a caller may go through the mapping and wait meanwhile.
     _logs: dict[int, LogUsage] | None = field(init=False, default=None)
 
     @property
@@ -143,6 +144,8 @@ class Index:
         low, high = layout.block_keys((ledger_id, ledger_id), first_entries)
         for key, value in self.store.descend(high, low):
             at = layout.decode_block(key, value)
+            # It may still lack the entry, where there are holes: the caller reads on until one has
+            # it.
             if at.last_entry >= entry_id:
                 yield at
 
@@ -173,6 +176,7 @@ class Index:
         Also writes the version, by which the next start knows that there is an index and does not
         rebuild one.
         """
+        # In the same write as the change: a rebuild that was cut short has no version.
         version = layout.FORMAT.pack(layout.FORMAT_VERSION)
         self.note(change, (layout.FORMAT_KEY, version))
         await self.store.flush()
@@ -221,6 +225,8 @@ class Index:
                 for mark in change.journal_marks
             ]
             pairs.append((layout.JOURNAL_MARK_KEY, b"".join(marks)))
+        # Removed after all is put. So a log that is removed stays so, although its usage was put
+        # anew for the blocks that left it.
         removed = [layout.block_key(at) for at in change.removed_blocks]
         removed += [layout.ledger_key(ledger_id) for ledger_id in change.removed_ledgers]
         removed += [layout.log_key(number) for number in change.removed_logs]
@@ -242,9 +248,13 @@ class Index:
         for sign, at in signed:
             usage = touched.get(at.log_number) or self.logs.get(at.log_number, LogUsage())
             live_bytes = usage.live_bytes + sign * at.size
+            # Each block that is removed was added before: callers ask the index for it, and let
+            # nothing else change the index in between.
             assert live_bytes >= 0, f"entry log {at.log_number} has less than nothing of use"
             touched[at.log_number] = LogUsage(live_bytes, max(usage.end, at.end))
         if change.log_end is not None:
+            # Ledger records make a log longer without a block of entries. They count as known bytes
+            # too.
             number, end = change.log_end.log_number, change.log_end.offset
             usage = touched.get(number) or self.logs.get(number, LogUsage())
             touched[number] = LogUsage(usage.live_bytes, max(usage.end, end))

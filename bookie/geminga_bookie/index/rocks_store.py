@@ -27,6 +27,7 @@ INDEX_DIRECTORY = "index"
 # A checkpoint writes 40 bytes for each 64 KiB of entries: small buffers keep the memory small.
 WRITE_BUFFER_BYTES = 4 * 1024 * 1024
 LOG_FILES_KEPT = 2
+# ``part.OWN_FILES`` counts on it.
 OPEN_FILES_MAX = 64
 
 # How RocksDB's messages begin where its files are not what it wrote. Everything else (another
@@ -34,6 +35,7 @@ OPEN_FILES_MAX = 64
 DAMAGE_WORDS = ("Corruption", "IO error: No such file")
 # What a damaged index's directory is called from then on, with a number behind it.
 SET_ASIDE_SUFFIX = ".damaged-"
+# The damaged files are kept for people to look at; the bookie never deletes them.
 SET_ASIDE_MAX = 1000
 
 
@@ -58,6 +60,7 @@ def open_index(path: Path) -> RocksStore:
     except IndexNotOpened as error:
         # Words, not the error, which keeps a half-read table open.
         damage = str(error.__cause__)
+        # A lock that another process holds must not move its index away.
         if not damage.startswith(DAMAGE_WORDS):
             raise
     else:
@@ -136,6 +139,7 @@ class RocksStore:
         """Pairs with ``low <= key <= high``, highest key first."""
         # An iterator of RocksDB sees the database as it was when the iterator was made.
         position = self._database.iter()
+        # The last key up to ``high``: from there the iterator goes down.
         position.seek_for_prev(high)
         while position.valid():
             key = bytes(position.key())

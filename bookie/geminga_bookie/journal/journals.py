@@ -107,11 +107,8 @@ class SpreadJournals:
         return journal
 
     def _part_done(self, group: SharedGroup, is_written: bool) -> None:  # noqa: FBT001 a Waiter
-        # The groups of the queue, oldest first, with parts that are not durable yet:
-        #
-        #     [0]  [2]  [0]  [1, forming]
-        #      |         |
-        #      answered  durable, but waits for the one before it
+        # With 0, 2, 0 and 1 parts outstanding, the oldest group first: the first one is answered
+        # now; the third one is durable, and waits for the second; the last one forms.
         group.outstanding -= 1
         group.is_written = group.is_written and is_written
         groups = self._groups

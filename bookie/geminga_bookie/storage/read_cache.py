@@ -42,6 +42,8 @@ class ReadCache:
         """Keep a block's entries; drop the oldest blocks where it is too much."""
         size = sum(map(len, block.values()))
         self._blocks.append((ledger_id, block, size))
+        # A block that is read twice stands in the queue twice, and its newer entries replace the
+        # older.
         self._entries.setdefault(ledger_id, {}).update(block)
         self.used_bytes += size
         while self.used_bytes > self.bytes_max and len(self._blocks) > 1:
