@@ -18,7 +18,9 @@ GemingaError
     ├── LogRemoved            a read came too late: its entry log was compacted meanwhile
     └── ClusterNotInitialized ZooKeeper holds no ``/ledgers`` tree
 
-What a bookie refuses to a client stands in ``geminga_protocol.bookkeeper.errors``.
+``BadBookieId`` (``disks.identity``) and ``IndexNotOpened`` (``index.rocks_store``) are such errors
+too, and stand where they are raised. What a bookie refuses to a client stands in
+``geminga_protocol.bookkeeper.errors``.
 """
 
 from __future__ import annotations

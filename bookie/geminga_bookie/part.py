@@ -130,7 +130,7 @@ def auto_recovery(
         coordination=coordination,
         network=AsyncioNetwork(),
         clock=clock,
-        random=Random(),  # noqa: S311 - as above
+        random=Random(),  # noqa: S311 - jitter and the order of work, no secrets
         config=config.auto_recovery,
     )
 

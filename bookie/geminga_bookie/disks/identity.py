@@ -64,6 +64,7 @@ async def establish_identity(
         instance_id = (await coordination.get(INSTANCE_ID_PATH))[0].decode()
     except NodeMissing as error:
         raise ClusterNotInitialized(INSTANCE_ID_PATH) from error
+    # First every cookie there is; then all checks; only then what is missing is written.
     disks = {f"ledger directory {each.path}": each.disk for each in ledgers}
     disks |= {f"journal directory {each.path}": each.disk for each in journals}
     # What each directory holds, None for nothing.
@@ -75,6 +76,7 @@ async def establish_identity(
         except MalformedRecord as error:
             raise CorruptFile(f"{COOKIE_FILE_NAME} in {where}", 0, str(error)) from error
     known = [cookie for cookie in stored.values() if cookie is not None]
+    # The first cookie decides; that the others agree with it is checked below, with all they say.
     bookie_id = _bookie_id(wanted_id, known, f"{coordination.session_id}:{clock.wall_ms()}")
     # What the cookie of a new bookie says.
     expected = Cookie(
@@ -97,12 +99,15 @@ async def establish_identity(
     if len(expected.ledger_dirs) != len(cookie.ledger_dirs):
         raise DirectoriesChanged("ledger", expected.ledger_dirs, cookie.ledger_dirs)
     new_disks = {where: disk for where, disk in disks.items() if stored[where] is None}
+    # For all before the first is written: a refused start must change nothing.
     await _require_no_data(new_disks)
     # Each file is written as a whole or not at all, and durable on return.
     for disk in new_disks.values():
         await disk.write_file(COOKIE_FILE_NAME, cookie.encode())
     if registered is None:
-        # Last of all: what ZooKeeper knows must be on every disk.
+        # Last of all: what ZooKeeper knows must be on every disk. Fails (``NodeExists``) where
+        # another process has made it since it was looked for: of two new bookies with one id only
+        # one starts.
         await coordination.create(node, cookie.encode(), make_parents=True)
         log.info("bookie is new to the cluster", extra={"bookie": bookie_id})
     return cookie

@@ -61,6 +61,8 @@ class SpaceWatch(Service):
                     "ledger disk is full" if is_full else "ledger disk has room again",
                     extra={"directory": directory.path, "usage": round(directory.usage, 4)},
                 )
+        # Last, when every directory says what was decided: a checkpoint that the verdict leads to
+        # goes by it.
         self._on_verdict(verdict)
 
     async def _look_again(self) -> None:

@@ -132,7 +132,8 @@ class Collector(Service):
     async def _run_when_wanted(self) -> None:
         limits = self._limits
         while True:
-            # Without an interval, rounds are only requested.
+            # Without an interval, rounds are only requested. Worked out anew for each pause: a disk
+            # may have become full, or have been freed.
             pause_s = limits.gc_interval_s or None
             if self.is_tight and self._storage.is_read_only:
                 pause_s = min(limits.gc_full_disk_interval_s, pause_s or math.inf)
@@ -141,6 +142,7 @@ class Collector(Service):
                     await self._is_wanted.wait()
             except TimeoutError:
                 pass
+            # Before the round: what asks for one from here on gets another.
             self._is_wanted.clear()
             try:
                 self._report_full()
@@ -172,6 +174,8 @@ class Collector(Service):
 
     async def run(self, *, is_forced: bool, may_minor: bool, may_major: bool) -> None:
         """Run one round. Raises like ``force``; what was done until then is done."""
+        # A round: plan it; delete ledgers, which frees no bytes yet; remove the logs that this
+        # leaves empty; compact what is due, and on a full disk whatever helps.
         async with self._running:
             due = self._planner.next(
                 self._clock.monotonic(),
@@ -249,6 +253,7 @@ class Collector(Service):
             # The next block then begins a new file, and the log that was current is like the
             # others.
             if is_worth_leaving(index.logs.get(before, LogUsage()), threshold):
+                # Under the lock, so that no checkpoint is in the middle of appending to it.
                 self._storage.entry_log.begin_anew()
                 before += 1
             dead = dead_logs(self._storage.entry_log.numbers, index.logs, before)
@@ -281,6 +286,7 @@ class Collector(Service):
                     extra={"error": str(error)},
                 )
             except OSError as error:
+                # One log's disk may have failed, and the others be on another one.
                 failure = failure or error
         if by_compaction:
             self.collected.reclaimed_by_compaction_bytes += reclaimed_bytes

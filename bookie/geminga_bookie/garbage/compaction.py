@@ -58,6 +58,8 @@ class Compactor:
             usage = index.logs.get(number, LogUsage())
             path = self.storage.entry_log.path(number)
             try:
+                # First what the log itself says is in it; then, where the index knows of more, what
+                # the index says; then the file goes.
                 ledger_ids, moved_bytes, size = await self._move_all(number, usage.end)
             except CorruptFile as error:
                 log.warning("entry log does not tell what is in it", extra={"error": str(error)})
@@ -65,6 +67,7 @@ class Compactor:
                 # What it said of ledgers, the index says too.
                 ledger_ids = [record.ledger_id for record in index.ledgers()]
                 size = usage.end
+            # Read again: each move has lowered it, and so has each deletion meanwhile.
             if index.logs.get(number, LogUsage()).live_bytes:
                 # The index knows blocks that were not found in the log, or it counted too much. The
                 # whole index is searched for them.
@@ -110,6 +113,8 @@ class Compactor:
                 async for block in blocks:
                     if block.location is None:
                         ledger_ids.update((record.ledger_id, None) for record in block.ledgers)
+                    # Asked at this very place: a block of a deleted ledger, or one that was moved
+                    # before, is left.
                     elif self.storage.index.knows(block.location):
                         batch.append(block.location)
                     if sum(at.size for at in batch) >= entry_log.batch_bytes:
@@ -125,7 +130,8 @@ class Compactor:
         """
         storage = self.storage
         index = storage.index
-        # The slow part is done without the lock, for which checkpoints would wait.
+        # The slow part is done without the lock, for which checkpoints would wait. At most
+        # ``batch_bytes`` of blocks, and one more, are in memory.
         whole = [await storage.entry_log.read_whole(at) for at in batch]
         async with self.checkpointer.lock:
             living: list[BlockLocation] = []
@@ -142,6 +148,8 @@ class Compactor:
                 blocks.append((block, master_key))
             if not living:
                 return 0
+            # In the order of ``living``, and durable: copies stand before the index names one of
+            # them.
             places = await storage.entry_log.append(blocks)
             index.note(
                 Change(
@@ -152,6 +160,7 @@ class Compactor:
             )
         moved_bytes = sum(at.size for at in places)
         self.moved_bytes += moved_bytes
+        # Without the lock, so that checkpoints run while this rests.
         if self.bytes_per_s:
             await asyncio.sleep(moved_bytes / self.bytes_per_s)
         return moved_bytes
@@ -168,6 +177,7 @@ class Compactor:
                     record.is_fenced or record.last_entry < 0 or record.explicit_lac
                 ):
                     records.append(record)
+            # Without records, the end of the log is what the last move noted.
             if records:
                 await storage.entry_log.append_ledgers(records)
             # The commit takes the log's own record out of the index, so that a start after a crash
@@ -175,4 +185,6 @@ class Compactor:
             await storage.index.commit(
                 Change(removed_logs=[number], log_end=storage.entry_log.end if records else None)
             )
+            # Behind the commit, which made the copies' places durable: until then this file was the
+            # one place that a crash could go back to.
             await storage.entry_log.remove(number)

@@ -107,6 +107,8 @@ class LedgerDeletion:
         what is deleted need not be written. Raises ``CoordinationError``, ``StrangeCluster``,
         ``OSError``, ``TimeoutError``.
         """
+        # For each portion: bring our ZooKeeper server up to date; see that it is our cluster's;
+        # find what is gone; delete that.
         portions = _ledger_portions(self._storage.index)
         if with_unwritten:
             new_ids = self._storage.ledgers.new_ids()
@@ -141,6 +143,7 @@ class LedgerDeletion:
                     children = await self._coordination.children(parent)
             except NodeMissing:  # no ledger is left below it
                 children = []
+            # One request for all ledgers below the parent, instead of one for each.
             suspects += unlisted(below, children)
         # Each is asked for once more by itself: deletion cannot be undone, and one list that lacks
         # a ledger is not enough for it.
@@ -174,6 +177,7 @@ class LedgerDeletion:
             # While a worker copies the ledger, this bookie may be the one that it copies to: the
             # lock that workers take keeps them away.
             try:
+                # Locked elsewhere: a worker is copying it, and the next round looks again.
                 if await self._locks.take(ledger_id):
                     await self.forget(
                         [ledger_id], "it has all its copies elsewhere", self._is_still_superfluous
@@ -230,6 +234,8 @@ class LedgerDeletion:
         """Remove a ledger, a part at a time; False where it may not go (any more)."""
         index = self._storage.index
         is_done = False
+        # A part at a time, each under the lock for itself: a checkpoint does not wait for a large
+        # ledger.
         while not is_done:
             async with self._checkpointer.lock:
                 if may_go is not None:
@@ -241,10 +247,13 @@ class LedgerDeletion:
                 ledger = self._storage.ledgers.find(ledger_id)
                 if ledger is None:
                     return True
+                # From memory first, so that the next checkpoint does not write it again; then from
+                # the index.
                 self._storage.forget(ledger_id, ledger.master_key)
                 self._checkpointer.forget(ledger_id)
                 if index.ledger(ledger_id) is None:
                     return True
+                # One more than is removed, to know whether this is the last part.
                 blocks = list(islice(index.blocks_of(ledger_id), BLOCKS_PER_CHANGE + 1))
                 is_done = len(blocks) <= BLOCKS_PER_CHANGE
                 del blocks[BLOCKS_PER_CHANGE:]
@@ -278,4 +287,5 @@ def _ledger_portions(index: Index) -> Iterator[list[int]]:
             yield portion
         if len(portion) < LEDGERS_PER_PORTION or not portion[-1]:
             return
+        # Ids fall: the next portion begins below the last one of this.
         highest = portion[-1] - 1

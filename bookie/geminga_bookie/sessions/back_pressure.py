@@ -41,6 +41,8 @@ class MemoryBackPressure:
     # a set depends on memory addresses.
     connections: dict[Connection, None] = field(init=False, default_factory=dict)
     _is_closed: bool = field(init=False, default=False)
+    # Meaningful only after a first connection has come and gone; ``disconnect`` looks at the dict
+    # first.
     _is_empty: asyncio.Event = field(init=False, default_factory=asyncio.Event)
 
     def join(self, connection: Connection) -> None:
@@ -64,6 +66,7 @@ class MemoryBackPressure:
         is_held = self._is_closed or self.is_full()
         if is_held == self.is_held:
             return
+        # Before the connections are told, as one that joins meanwhile goes by it.
         self.is_held = is_held
         self.holds += is_held
         # A copy: a connection that is released may end, and leave, at once.
@@ -72,6 +75,8 @@ class MemoryBackPressure:
 
     def close(self) -> None:
         """Hold all connections for good; later ones are aborted."""
+        # From here on ``review`` never lets go: what the last groups free must not start reading
+        # again.
         self._is_closed = True
         self.review()
 

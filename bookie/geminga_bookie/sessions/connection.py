@@ -57,7 +57,9 @@ class ClientConnection(asyncio.Protocol, ABC):
         # The client's address, by which connections are limited.
         self._host = ""
         self._is_admitted = False
+        # The transport is paused exactly while this is not 0.
         self._held_by = 0
+        # Little: the socket is paused from the first read on.
         self._early = b""
 
     @abstractmethod
@@ -74,16 +76,20 @@ class ClientConnection(asyncio.Protocol, ABC):
         peer = transport.get_extra_info("peername")
         self._host = str(peer[0]) if peer else "unknown"
         # BookKeeper's protocol has no words for a refusal: the end of the connection has to do.
+        # From here to ``connection_lost`` it counts against the limits, once.
         self._is_admitted = context.limits.admit(self._host) is None
         if not self._is_admitted:
             self.abort()
             return
         context.back_pressure.join(self)
+        # Before anything can arrive: what does is not looked at until the client is known to be
+        # allowed.
         self._hold(HELD_BY_AUTHORIZATION)
         context.spawn(self._authorize(), name="authorize a connection")
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 the loop names it
         """The connection is gone."""
+        # A refused connection was never counted, and must not give back another one's place.
         if self._is_admitted:
             self._context.limits.leave(self._host)
             self._context.back_pressure.leave(self)
@@ -96,6 +102,8 @@ class ClientConnection(asyncio.Protocol, ABC):
             # read comes through.
             if self._transport is not None:
                 self._transport.pause_reading()
+            # Other reasons only stop the socket. What has been read already is taken: it is one
+            # read's worth.
             if self._held_by & _EARLY:
                 self._early += data
                 return
@@ -140,6 +148,7 @@ class ClientConnection(asyncio.Protocol, ABC):
     # What subclasses call.
 
     def _hold(self, reason: int) -> None:
+        # The first reason pauses the transport, and the last one that goes resumes it.
         if not self._held_by and self._transport is not None:
             self._transport.pause_reading()
         self._held_by |= reason
@@ -162,6 +171,8 @@ class ClientConnection(asyncio.Protocol, ABC):
         tls = self._context.tls
         if tls is None or self._is_secured or self._transport is None:
             return False
+        # Set before the handshake: a second START_TLS on the connection is refused, whatever
+        # becomes of the first.
         self._is_secured = True
         self._hold(HELD_BY_TLS)
         self._context.spawn(self._secure(tls), name="secure a connection")
@@ -178,6 +189,7 @@ class ClientConnection(asyncio.Protocol, ABC):
         except (GemingaError, TimeoutError) as error:
             log.warning("connection refused", extra={"why": str(error)})
             self.abort()
+        # The bookie closes, or an error of ours: an unauthorized connection must not stay open.
         except BaseException:
             self.abort()
             raise
@@ -190,6 +202,7 @@ class ClientConnection(asyncio.Protocol, ABC):
         Answers to earlier requests that become ready meanwhile are dropped: no client that begins
         TLS has sent any, and they must not go out in plain between the handshake's bytes.
         """
+        # No answer is written from here on: ``_transport`` is None until the handshake is over.
         plain, self._transport = self._transport, None
         if plain is None:
             return  # the client is gone
@@ -219,6 +232,7 @@ class ClientConnection(asyncio.Protocol, ABC):
 
     def _take_early(self, reason: int) -> None:
         """Go on with what came while the connection was held for ``reason``."""
+        # Taken out first: ``data_received`` may have to keep it again, for another reason.
         early, self._early = self._early, b""
         self._release(reason)
         if early and self._transport is not None:

@@ -40,6 +40,8 @@ def fence(
     ledger = storage.fence(ledger_id, master_key)
     if ledger.is_fence_durable:
         return True
+    # In memory the ledger is fenced all the same, which is right: no add of it can be durable here
+    # either.
     if journal.error is not None:
         raise BookieFailed(ledger_id)
     # Also where an earlier request has journalled the fence and it is not durable yet: this one

@@ -68,11 +68,14 @@ class ReadQueue(DeferredAnswers[PendingRead]):
         codes: dict[int, int] = {}
         # ``_pending`` is not empty: the task calls this only then.
         came_s = pending[0][2]
-        # Those that came together share one measured duration.
+        # Those that came together share one measured duration. During a ``load`` more may be
+        # pushed, and the connection may go: then this task is cancelled there.
         while pending and size < WRITE_BYTES and pending[0][2] == came_s:
             ledger_id, entry_id, _ = pending.popleft()
             code = 0
             try:
+                # Looked up only now: the read before it may have brought this one's block to the
+                # read cache.
                 entry = find(ledger_id, entry_id)
                 if entry is None:
                     entry = await self._storage.load(ledger_id, entry_id)
@@ -90,6 +93,8 @@ class ReadQueue(DeferredAnswers[PendingRead]):
         counters = self._counters
         done = codes.pop(ReturnCode.EOK, 0)
         failed = sum(codes.values())
+        # Never subtracted twice: ``close``, which subtracts all, cancels this task before it gets
+        # here.
         self._in_progress -= done + failed
         counters.reads_in_progress -= done + failed
         counters.reads += done

@@ -113,6 +113,7 @@ class V3Adds:
         # One waiter for each group and connection.
         if self._group is not group:
             self._group = group
+            # New lists, not cleared ones: the waiter of the last group still has those.
             self._answers, self._ids = [], []
             group.waiters.append((self._group_done, (self._answers, self._ids)))
         self._answers.append(make_response(request))
@@ -123,6 +124,7 @@ class V3Adds:
         is_written: bool,  # noqa: FBT001 a Waiter
     ) -> None:
         """Answer what was in one journal group, which is durable or has failed."""
+        # What was put down as success is turned into a failure where the group has failed.
         answers, ids = waited
         context = self._context
         if is_written:

@@ -61,6 +61,7 @@ class V3Reads:
 
     def close(self) -> None:
         """End all waits: the connection is gone."""
+        # ``cancel`` calls no ``_poll_over``, so that the dict does not change meanwhile.
         for poll in self._polls:
             self._context.long_polls.cancel(poll)
         self._polls.clear()
@@ -108,6 +109,8 @@ class V3Reads:
         self._answer_later(request, self._read_alone if is_written else fail)
 
     def _poll_over(self, poll: LongPoll, is_news: bool) -> None:  # noqa: FBT001 a WhenOver
+        # Into the queue, like any read: what is confirmed is looked up when its turn comes, and may
+        # be more by then.
         request = self._polls.pop(poll)
         self._answer_later(request, partial(self._news, is_update=is_news))
 
@@ -157,6 +160,7 @@ class V3Reads:
         poll = self._context.long_polls.wait(
             asked.ledgerId, asked.previousLAC, asked.timeOut / _MS_PER_S, self._poll_over
         )
+        # Kept so that ``close`` can end the wait.
         self._polls[poll] = request
         return None
 
@@ -173,6 +177,7 @@ class V3Reads:
         response.readResponse.maxLAC = lac
         if lac <= asked.previousLAC:
             return response
+        # One entry at a time: the reader asks again with this one as what it has seen.
         entry_id = asked.previousLAC + 1
         try:
             response.readResponse.body = await self._entry(asked.ledgerId, entry_id)
