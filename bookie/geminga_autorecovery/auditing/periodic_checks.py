@@ -89,6 +89,8 @@ class ReplicasCheck(PeriodicCheck):
     async def visit(self, stored: StoredMetadata) -> frozenset[str]:
         """The bookies whose own lists lack an entry."""
         metadata = stored.metadata
+        # The end of an open ledger is not known, and its writer may not have sent the last entries
+        # to all bookies yet.
         if metadata.state is not LedgerState.CLOSED or metadata.last_entry < 0:
             return frozenset()
         quorum = quorum_of(stored.ledger_id, metadata)

@@ -66,6 +66,7 @@ def plan_repair(
     to_replace = set(fault.findings)
     if not is_replacing_preferred:
         to_replace -= mendable
+    # All places at once: chosen one by one, two of them might get the same bookie, or one rack.
     successors = choose(ensemble, frozenset(to_replace)) if to_replace else {}
     # A replacement that was found for a mendable bookie goes before repairing that in place.
     news = {index: ensemble[index] for index in mendable} | dict(successors)
@@ -100,6 +101,7 @@ def with_replacements(
         # Either may stand there: ours may be written already.
         if wanted[each.index] not in (each.old, each.new):
             raise FragmentChanged(ledger_id, first_entry)
+        # Only the places that were repaired: what others changed elsewhere in the ensemble stays.
         wanted[each.index] = each.new
     if tuple(wanted) == ensemble:
         return None

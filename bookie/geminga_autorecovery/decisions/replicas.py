@@ -62,11 +62,13 @@ def replicas_of(
 
 def _gaps(runs: Sequence[Run], first: int, last: int) -> Iterator[Run]:
     """The parts of ``first`` to ``last`` that the rising ``runs`` do not cover."""
-    # Lists may be long, and are gone through piece by piece (``count_replicas``).
+    # Lists may be long, and are gone through piece by piece (``count_replicas``). The first run
+    # that reaches to ``first`` or beyond it.
     number = bisect_left(runs, first, key=lambda run: run.last)
     while number < len(runs) and runs[number].first <= last:
         if first < runs[number].first:
             yield Run(first, runs[number].first - 1)
+        # What is covered is behind ``first``; the rest is still to be looked at.
         first = runs[number].last + 1
         number += 1
     if first <= last:

@@ -80,10 +80,14 @@ async def decommission(
     async def mark(ledger_id: int) -> None:
         await marks.mark(ledger_id, [bookie_id])
 
+    # A mark that a worker has deleted in the meantime is not made again here: the loop below counts
+    # what the metadata says, and the auditor marks what is left.
     await visit_all(ledger_ids, mark, at_once_max=METADATA_READS_MAX)
     # The ledgers still on the bookie, and when their number last went down.
     left, moved_at_s = ledger_ids, clock.monotonic()
     while True:
+        # By the metadata and not by the marks: only where the bookie is in no ensemble may its
+        # cookie go.
         before, left = left, await still_on(bookie_id, left, store)
         progress = Progress(len(ledger_ids), len(ledger_ids) - len(left))
         on_progress(progress)

@@ -49,6 +49,8 @@ class LedgerChecker:
         Only ``registered`` bookies are asked. ``suspects`` are also asked for the list of all
         entries that they have, though only some are read. Raises ``UnsupportedLedger``.
         """
+        # Three sources, each overriding the one before: who is registered, what the suspects say
+        # they have, and what reading shows.
         quorum = quorum_of(stored.ledger_id, stored.metadata)
         asked = suspects & registered & bookies_of(stored.metadata)
         lists = await self.entry_lists.ask(stored.ledger_id, asked) if asked else {}
@@ -93,6 +95,7 @@ class LedgerChecker:
             )
         ]
         flaws: dict[int, list[Flaw]] = {}
+        # Answers are kept as flaws only: the bytes of one batch are gone before the next is read.
         for start in range(0, len(wanted), _READS_AT_ONCE_MAX):
             some = wanted[start : start + _READS_AT_ONCE_MAX]
             copies = await self.copies.read(

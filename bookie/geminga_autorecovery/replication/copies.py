@@ -63,6 +63,8 @@ class Copies:
         All are requested at once: the caller bounds how many.
         """
         timeout_s = self.answer_timeout_s
+        # First connect where there is no connection yet, all at once; then ask; then wait for all
+        # answers.
         links = {bookie: self.links.link(bookie) for bookie, _ in wanted}
         # By bookie: why there is no connection to it.
         reasons: dict[str, str] = {}
@@ -128,6 +130,8 @@ class _CopyReads:
         # By index: the bookie's link, and the result once there is one.
         self._links: list[BookieLink] = []
         self._copies: list[Copy | None] = [None] * count
+        # Reads without a result yet. At 0, ``_finished`` is set and every place of ``_copies`` is
+        # filled.
         self._open_count = count
         self._finished = asyncio.Event()
 
@@ -137,6 +141,8 @@ class _CopyReads:
         try:
             link.read(self._ledger_id, entry_id, self, index)
         except BookieUnavailable:
+            # Before ``answers`` is called, where the bookie is down: the result is there already
+            # then.
             self._finish(index, Copy(flaw=Flaw.UNHEARD, why=why_not))
 
     async def answers(self, timeout_s: float) -> list[Copy]:
@@ -221,7 +227,8 @@ class _CopyWrites:
         """Return when all are stored. Raises ``CopyRefused``, also after ``timeout_s`` seconds
         without an answer."""
         link = self._link
-        # One bookie, so that its slot is always 0.
+        # One bookie, so that its slot is always 0. From here on answers about this ledger's adds
+        # come to this object, until ``detach``.
         link.attach(self._ledger_id, self, 0)
         try:
             # There is a connection already: ``attach`` reports only the next one.
@@ -244,6 +251,7 @@ class _CopyWrites:
         """The bookie has stored entries (``AddListener``)."""
         del bookie
         for entry_id in entry_ids:
+            # An entry that was sent twice is answered twice.
             self._unstored.pop(entry_id, None)
         self._progress.set()
 
@@ -269,6 +277,8 @@ class _CopyWrites:
     def bookie_unreachable(self, bookie: int) -> None:
         """An attempt to connect failed (``AddListener``)."""
         del bookie
+        # The first failed attempt ends it: the worker tries the ledger again later, and may choose
+        # another bookie then.
         self._fail("the connection is lost")
 
     def bookie_absent(self, bookie: int) -> None:

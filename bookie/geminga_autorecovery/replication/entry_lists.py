@@ -37,7 +37,8 @@ class EntryLists:
     async def ask(self, ledger_id: int, bookies: Collection[str]) -> dict[str, EntryList]:
         """What each of the bookies has of the ledger."""
         names = sorted(bookies)
-        # All at once: there are as many requests as bookies in the ledger.
+        # All at once: there are as many requests as bookies in the ledger. None of them raises: a
+        # bookie that does not answer gives None, and the others' lists count.
         lists = await asyncio.gather(*(self._ask_one(ledger_id, name) for name in names))
         return dict(zip(names, lists, strict=True))
 

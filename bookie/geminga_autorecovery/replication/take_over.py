@@ -42,6 +42,7 @@ class TakeOvers(Service):
         self._clock = clock
         self._random = random
         self._config = config
+        # All that are in it are open, and none leaves it before the end.
         self._by_password: dict[bytes, Ledgers] = {}
         # What is opened later is closed with this service.
         self._stack: AsyncExitStack | None = None

@@ -70,11 +70,13 @@ class Claims:
             path, level = directories.pop()
             names = await children_of(self.watches.children, path)
             self._random.shuffle(names)
+            # Four levels of directories, each shuffled by itself; below the last one are the marks.
             if level < MARK_LEVELS:
                 directories += ((f"{path}/{name}", level + 1) for name in names)
                 continue
             for name in names:
                 ledger_id = marked_ledger_id(name)
+                # Locks have the names of marks. The list may be old by now: ``take`` decides.
                 if name in locked or ledger_id is None:
                     continue
                 # The version before the lock: a mark that is renewed after this outlives ``done``.
@@ -96,6 +98,8 @@ class Claims:
         try:
             if claim.mark_version >= 0:
                 with suppress(NodeMissing, VersionMismatch):
+                    # First the mark, then the lock: in the other order another worker could claim
+                    # the ledger for a mark that is about to go.
                     await self._coordination.delete(path, version=claim.mark_version)
                     # The directories above that have become empty go as well.
                     for _ in range(MARK_LEVELS):

@@ -38,6 +38,8 @@ async def ledger_directories(coordination: Coordination) -> list[str]:
                     for name in await children_of(children, path)
                     if _INNER.fullmatch(name)
                 ]
+            # Ledger 4711 is below /ledgers/00/0000, and 2147483648 below
+            # /ledgers/000/0000/0021/4748.
             found += paths
     return found
 

@@ -35,7 +35,8 @@ class LedgerLocks:
     coordination: Coordination
     content: bytes
     answer_timeout_s: float | None = field(default=None, kw_only=True)
-    # Ledgers whose lock was taken and not given back; it may be lost with its session.
+    # Ledgers whose lock was taken and not given back; it may be lost with its session. A ledger is
+    # in one of the two sets, or in none.
     _taken: set[int] = field(default_factory=set[int], init=False)
     # Ledgers whose lock may be ours in ZooKeeper though it is not held here.
     _doubtful: set[int] = field(default_factory=set[int], init=False)
@@ -57,6 +58,8 @@ class LedgerLocks:
                 await self.coordination.create(
                     lock_path(ledger_id), self.content, ephemeral=True, make_parents=True
                 )
+        # Another holder's. One of our own, of an attempt without an answer, was released by
+        # ``settle`` before: callers call that first.
         except NodeExists:
             self._doubtful.discard(ledger_id)
             return False

@@ -91,6 +91,8 @@ class UnderreplicationMarks:
                 added = tuple(each for each in sorted(missing) if each not in known)
                 if added:
                     mark = self._new_mark(known + added)
+                # Written even where nothing was added: the version rises, and a worker that has
+                # just found the ledger whole leaves the mark.
                 await self.coordination.set(path, mark.encode(), version=stat.version)
                 return
         raise VersionMismatch(path)
@@ -99,6 +101,9 @@ class UnderreplicationMarks:
         """The ids of all marked ledgers, ascending."""
         children = self.coordination.children
         directories = [MARKS_PATH]
+        # The mark of ledger 4711, by its id in hexadecimal and decimal:
+        #
+        #     /ledgers/underreplication/ledgers/0000/0000/0000/1267/urL0000004711
         for _ in range(MARK_LEVELS):
             directories = [
                 f"{directory}/{name}"

@@ -53,6 +53,8 @@ class Watches:
 
     async def _watch(self, kind: str, path: str, ask: Callable[..., Awaitable[ResultT]]) -> ResultT:
         key = kind, path
+        # The watch that is set fires at the next change in any case, and also when the connection
+        # breaks.
         if key in self._watched:
             return await ask(path)
         # Before the answer: another reader of the same node must not set a second watch meanwhile.
