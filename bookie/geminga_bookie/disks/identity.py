@@ -93,7 +93,8 @@ async def establish_identity(
     except MalformedRecord as error:
         raise CorruptFile(f"node {node} in ZooKeeper", 0, str(error)) from error
     cookie = _agreed_cookie(expected, stored, registered)
-    # Paths may change when disks are mounted elsewhere; their number may not.
+    # Paths may change when disks are mounted elsewhere; their number may not. With one journal
+    # fewer, what was acknowledged in that one would not be replayed.
     if len(expected.journal_dirs) != len(cookie.journal_dirs):
         raise DirectoriesChanged("journal", expected.journal_dirs, cookie.journal_dirs)
     if len(expected.ledger_dirs) != len(cookie.ledger_dirs):

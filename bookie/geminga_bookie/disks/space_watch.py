@@ -41,6 +41,8 @@ class SpaceWatch(Service):
     def look(self) -> None:
         """Measure all disks, decide, report."""
         states: list[DiskState] = []
+        # Measure all, judge them together, note on each directory what was decided, report the
+        # verdict.
         for directory in self._directories:
             try:
                 directory.capacity_bytes = directory.disk.total_bytes()
@@ -50,6 +52,8 @@ class SpaceWatch(Service):
                 # It counts as full: no file is begun on it.
                 directory.capacity_bytes = directory.free_bytes = 0
             states.append(
+                # What the last verdict said is a fact of this one: a full bookie takes adds again
+                # only below the low-water mark.
                 DiskState(directory.capacity_bytes, directory.free_bytes, directory.is_full)
             )
         verdict = judge(self._limits, states)

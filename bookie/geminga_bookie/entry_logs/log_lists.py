@@ -48,6 +48,8 @@ class LogLists:
                 if home is directory
             }
             content = layout.encode(listed)
+            # Noted behind the write: a list that could not be written is written with the next
+            # change.
             if self._written.get(directory) != content:
                 await directory.disk.write_file(layout.NAME, content)
                 self._written[directory] = content
@@ -77,6 +79,7 @@ class LogLists:
                     missing = size - file.size
                 finally:
                     await file.close()
+                # A longer file is no loss: the list says what a log has at least.
                 if missing > 0:
                     path = home.path_of(file_name(number))
                     losses.append(Loss(path, f"{missing} bytes are missing"))

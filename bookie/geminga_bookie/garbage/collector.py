@@ -74,7 +74,8 @@ class Collector(Service):
         # May be set to True: then each round gives back what it can, where the copies easily find
         # room, due or not.
         self.is_disk_full = False
-        # Compactions that an operator turned off, until the opposite order or a restart.
+        # Compactions that an operator turned off, until the opposite order or a restart. A forced
+        # round does not ask for it: its order says which compactions it does.
         self.suspended: set[CompactionKind] = set()
         # A round that was forced is under way; the compaction that is.
         self.is_forced = False
@@ -123,6 +124,7 @@ class Collector(Service):
         try:
             await self.run(
                 is_forced=True,
+                # Forced or not, there must be room for the copies.
                 may_minor=is_minor and self.may_minor,
                 may_major=is_major and self.may_major,
             )
@@ -145,12 +147,16 @@ class Collector(Service):
             # Before the round: what asks for one from here on gets another.
             self._is_wanted.clear()
             try:
+                # Before the round, which may take minutes: an operator is to read it while the disk
+                # is full.
                 self._report_full()
                 await self.run(
                     is_forced=False,
                     may_minor=self.may_minor and CompactionKind.MINOR not in self.suspended,
                     may_major=self.may_major and CompactionKind.MAJOR not in self.suspended,
                 )
+            # What was not done is due again after the next pause; every other error ends this loop,
+            # which is then started again as lasting work.
             except (GemingaError, OSError, TimeoutError) as error:
                 self.collected.failures += 1
                 log.warning("garbage not collected this time", extra={"error": repr(error)})
@@ -219,6 +225,7 @@ class Collector(Service):
                             "free_bytes": self._storage.entry_log.free_bytes,
                         },
                     )
+            # Only compactions that came to their end are counted.
             if due.compaction is CompactionKind.MINOR:
                 self.collected.minor_compactions += 1
                 self.collected.last_minor_ms = self._clock.wall_ms()
@@ -275,6 +282,7 @@ class Collector(Service):
                 # Looked up for each log: the copies of the last one have taken room.
                 usage = self._storage.index.logs.get(number, LogUsage())
                 free_bytes = self._storage.entry_log.free_bytes
+                # A log without anything in use needs no room to be removed, however full the disk.
                 if usage.live_bytes and not has_room(usage, free_bytes):
                     self._unfit_logs[number] = usage.live_bytes
                     continue

@@ -132,6 +132,7 @@ class Index:
 
     def ledgers(self, highest: int = _LEDGER_ID_MAX) -> Iterator[LedgerRecord]:
         """Yield every ledger on this bookie with an id up to ``highest``, the highest first."""
+        # From the top down, as all reading of the store: one kind of iteration is enough for it.
         for _, value in self.store.descend(layout.ledger_key(highest), layout.ledger_key(0)):
             yield decode_ledger_record(value)
 
@@ -184,6 +185,7 @@ class Index:
     def clear(self) -> None:
         """Remove everything that a rebuild left which did not succeed."""
         low, high = b"\x00", b"\xff"
+        # Each portion is looked for anew: a descent does not see what was removed since it began.
         while keys := [key for key, _ in islice(self.store.descend(high, low), KEYS_PER_CLEAR)]:
             self.store.write([], keys)
         self._logs = None
@@ -230,6 +232,7 @@ class Index:
         removed = [layout.block_key(at) for at in change.removed_blocks]
         removed += [layout.ledger_key(ledger_id) for ledger_id in change.removed_ledgers]
         removed += [layout.log_key(number) for number in change.removed_logs]
+        # Read before the write: the first use would find the new values in the store otherwise.
         kept = {**self.logs, **logs}
         self.store.write(pairs, removed)
         # Only after the write: where it fails, nothing was changed.
@@ -246,6 +249,7 @@ class Index:
             ((1, at) for at in change.blocks), ((-1, at) for at in change.removed_blocks)
         )
         for sign, at in signed:
+            # One change may touch a log many times: what it did before counts.
             usage = touched.get(at.log_number) or self.logs.get(at.log_number, LogUsage())
             live_bytes = usage.live_bytes + sign * at.size
             # Each block that is removed was added before: callers ask the index for it, and let

@@ -76,6 +76,8 @@ def open_index(path: Path) -> RocksStore:
             break
     else:
         raise IndexNotOpened(path, f"it is damaged, and {SET_ASIDE_MAX} before it were set aside")
+    # Renamed as a whole: a crash leaves either the damaged index or none, and both are dealt with
+    # at the next start.
     path.rename(aside)
     log.error(
         "the index is damaged and was set aside; it is rebuilt from the entry logs, and the "
@@ -92,6 +94,7 @@ def _damage_in(store: RocksStore) -> str:
     ``OSError`` for what says nothing against the files.
     """
     try:
+        # Not all of it: that would take minutes at each start of a large bookie.
         for prefix in (b"e", b"m"):
             for _ in store.descend(prefix + b"\xff", prefix):
                 pass
@@ -162,6 +165,7 @@ class RocksStore:
 
     async def flush(self) -> None:
         """Return when everything written so far is on stable storage."""
+        # A flush waits for the disk; writes go to memory, and are made on the event loop's thread.
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._executor, self._flush)
 

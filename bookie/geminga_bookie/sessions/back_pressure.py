@@ -33,6 +33,7 @@ class Connection(Protocol):
 class MemoryBackPressure:
     """All open connections of a bookie; holds them while ``is_full`` says so."""
 
+    # Asked at each ``review``: after adds have come, and after a group or a checkpoint has ended.
     is_full: Callable[[], bool]
     # Whether connections are held, and how often that began.
     is_held: bool = False

@@ -76,6 +76,7 @@ class BatchReads:
         count_max = min(request.count_max or BATCH_ENTRIES_MAX, BATCH_ENTRIES_MAX)
         # The client's limit and ours; the answer is one frame.
         bytes_max = min(request.bytes_max, self._context.config.frame_bytes_max)
+        # May be negative: the first entry goes out all the same.
         room = bytes_max - BATCH_ANSWER_BYTES
         entries: list[bytes] = []
         code = int(ReturnCode.EOK)

@@ -60,6 +60,8 @@ class V3Adds:
         if entry_id < 0 or entry[: _IDS.size] != _IDS.pack(ledger_id, entry_id):
             raise BadRequest(ledger_id, entry_id)
         _require_master_key(ledger_id, asked.masterKey)
+        # V2 has both as bits of its header word; V3 has a number for the one and an enum for the
+        # other.
         flags = int(Flag.HIGH_PRIORITY if request.header.priority else Flag.NONE)
         if asked.HasField("flag") and asked.flag == pb.AddRequest.RECOVERY_ADD:
             flags |= Flag.RECOVERY_ADD
@@ -93,9 +95,11 @@ class V3Adds:
         # In memory at once, so that readers may see it before it is durable. That is no harm: the
         # writer knows the entries to be confirmed already.
         self._storage.set_explicit_lac(ledger_id, asked.masterKey, body)
+        # Each goes to the journal, in the order in which they came: replay keeps the last one.
         self._journal.append_mark(ExplicitLac(ledger_id, asked.masterKey, body))
         self._answer_when_durable(request)
         self._context.counters.lac_writes += 1
+        # Not ``added``: the entries that this confirms were reported when they became durable.
         self._context.long_polls.confirmed(ledger_id)
 
     def force(self, request: pb.Request) -> pb.Response:

@@ -71,6 +71,8 @@ class V3Reads:
     def read(self, request: pb.Request) -> None:
         """Take a request for an entry, maybe after a fence or a wait."""
         asked = request.readRequest
+        # Three kinds: the fencing read of recovery; the long poll, which names the
+        # last-add-confirmed that the reader knows; the plain read.
         if _has_flag(asked, _FENCE):
             if len(asked.masterKey) != MASTER_KEY_BYTES:
                 raise WrongMasterKey(asked.ledgerId, asked.entryId)
@@ -103,6 +105,7 @@ class V3Reads:
     # Callbacks.
 
     def _fenced(self, request: pb.Request, is_written: bool) -> None:  # noqa: FBT001 a WhenFenced
+        # Raised in the queue, which turns it into an answer and counts it, as for every read.
         async def fail(request: pb.Request) -> pb.Response:
             raise BookieFailed(request.readRequest.ledgerId, request.readRequest.entryId)
 
@@ -121,6 +124,8 @@ class V3Reads:
 
     async def _answer(self, request: pb.Request, make: MakeResponse) -> Sequence[bytes]:
         try:
+            # Each ends in an answer, with two exceptions: a wait begins, or the connection goes
+            # meanwhile.
             response = await make(request)
         except BookieRefusal as refusal:
             self._context.counters.reads_failed += 1
@@ -153,6 +158,7 @@ class V3Reads:
         try:
             lac = await self._context.last_confirmed.fetch(asked.ledgerId)
         except NoSuchEntry:
+            # A ledger that has no entry here yet may be waited for all the same.
             lac = NOTHING_CONFIRMED
         if lac > asked.previousLAC or asked.timeOut <= 0:
             return await self._news(request)
@@ -170,10 +176,13 @@ class V3Reads:
         ``is_update``: it became confirmed while the reader waited.
         """
         asked = request.readRequest
+        # Without the flag the reader wants the entry that it asked for, whatever is confirmed.
         if not _has_flag(asked, _PIGGYBACK):
             return await self._read(request)
         lac = await self._context.last_confirmed.fetch(asked.ledgerId)
         response = make_response(request)
+        # It says so also where the wait has timed out: the reader then knows that nothing was
+        # missed.
         response.readResponse.maxLAC = lac
         if lac <= asked.previousLAC:
             return response
