@@ -39,6 +39,8 @@ class AutoRecovery(Service):
         """``ledgers`` has the deadlines and sizes of requests to bookies."""
         super().__init__()
         config = config or AutoRecoveryConfig()
+        # One for both: the auditor's checks and the worker's copies share the connections to
+        # bookies.
         self._repair = LedgerRepair(
             coordination, network, clock, random, config, ledgers or LedgerConfig()
         )

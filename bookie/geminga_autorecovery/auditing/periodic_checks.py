@@ -36,7 +36,8 @@ class PeriodicCheck(ABC):
     counters: AuditorCounters
     interval_s: float = field(kw_only=True)
     at_once_max: int = field(kw_only=True)
-    # The bookies that were registered when the run began, for the checks that need them.
+    # The bookies that were registered when the run began, for the checks that need them. A run may
+    # take hours: a bookie that is lost meanwhile is found by an audit.
     registered: frozenset[str] = field(default=frozenset(), init=False)
 
     async def begin(self) -> None:
@@ -102,7 +103,8 @@ class ReplicasCheck(PeriodicCheck):
         found = Replicas(frozenset(), quorum.write_quorum)
         for fragment in fragments_of(metadata):
             found = found.joined(await count_replicas(fragment, quorum, lists))
-        # Each ledger counts once, for its entry with the fewest copies.
+        # Each ledger counts once, for its entry with the fewest copies. Below the ack quorum the
+        # ledger may lose entries with the next bookie; without any copy it has lost some already.
         self._without += found.fewest <= 0
         self._below_ack += 0 < found.fewest < metadata.ack_quorum
         self._below_write += metadata.ack_quorum <= found.fewest < metadata.write_quorum
@@ -138,6 +140,7 @@ class PlacementCheck(PeriodicCheck):
             quorum = quorum_of(stored.ledger_id, metadata)
             # By the racks that are known now: an operator may have moved a bookie since.
             is_well = is_adhering(metadata, quorum, self.repair.registry.racks, self.registered)
+            # Only counted, as upstream: copies that are badly placed are still copies.
             self._badly_placed += not is_well
         return frozenset()
 

@@ -63,6 +63,7 @@ def plan_repair(
         for index, finding in fault.findings.items()
         if finding is Finding.LACKING and ensemble[index] in writable
     }
+    # Gone and silent bookies always, lacking ones only where they cannot or should not be mended.
     to_replace = set(fault.findings)
     if not is_replacing_preferred:
         to_replace -= mendable
@@ -72,6 +73,8 @@ def plan_repair(
     news = {index: ensemble[index] for index in mendable} | dict(successors)
     return RepairPlan(
         tuple(Replacement(index, ensemble[index], news[index]) for index in sorted(news)),
+        # Neither replaced nor mended: for these the ledger is tried again when there are other
+        # bookies.
         tuple(ensemble[index] for index in sorted(fault.findings) if index not in news),
     )
 
@@ -103,11 +106,13 @@ def with_replacements(
             raise FragmentChanged(ledger_id, first_entry)
         # Only the places that were repaired: what others changed elsewhere in the ensemble stays.
         wanted[each.index] = each.new
+    # The write of an earlier attempt has arrived, or all bookies stay.
     if tuple(wanted) == ensemble:
         return None
     # Another change has put a replacement into another place of the ensemble meanwhile.
     if len(set(wanted)) < len(wanted):
         raise FragmentChanged(ledger_id, first_entry)
+    # The first entry, the other fragments and the state stay: readers of all entries go on.
     fragments = list(metadata.fragments)
     fragments[number] = replace(fragments[number], ensemble=tuple(wanted))
     return replace(metadata, fragments=tuple(fragments))

@@ -73,6 +73,8 @@ async def decommission(
     if bookie_id in (await read_live_bookies(coordination.children)).all:
         raise BookieStillThere(bookie_id)
     await prepare_underreplication(coordination)
+    # Listed once. The bookie is not registered, so that no ledger gets it into an ensemble from
+    # here on.
     ledger_ids = await ledgers_of(bookie_id, coordination, store)
     # The auditor, if one is elected, marks them as well, but perhaps after a grace.
     marks = UnderreplicationMarks(coordination, clock)

@@ -57,12 +57,14 @@ class FragmentCopier:
         rate = self.config.replication_bytes_per_s
         # A batch may have one entry more than neighbours: it tells how large the next one is.
         plan = ReadPlan(max(entries_max - 1, 1))
+        # A closed ledger's metadata has both, so that even the first batch is not blind.
         plan.note_end(stored.metadata.last_entry, stored.metadata.length)
         counters = self.counters
         # As many as the plan looks at. The order does not matter: each entry is copied by itself.
         left = list(islice(entry_ids, 2 * entries_max))
         while left:
             batch_ids = plan.next_ids(left, bytes_max, bytes_max)
+            # New for each batch, as ``wanted`` is.
             batch = _Batch(self.copies, stored, fault, quorum, replacements, plan)
             # Wait for the rate; read the batch; store it; work out when the next one may begin.
             delay_s = self.next_batch_s - self.clock.monotonic()

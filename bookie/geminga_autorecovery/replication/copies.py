@@ -165,6 +165,7 @@ class _CopyReads:
         self, bookie: int, entry_id: int, return_code: int, buffer: bytes, start: int, end: int
     ) -> None:
         """A bookie's answer (``ReadListener``)."""
+        # Three kinds of answers: a refusal, an entry that does not fit its digest, a good one.
         if return_code != ReturnCode.EOK:
             self._finish(bookie, _refused(return_code))
             return
@@ -217,7 +218,8 @@ class _CopyWrites:
         self._link = link
         # The ledger's master key.
         self._key = key
-        # By entry id: what is not stored yet, and is sent again over the next connection.
+        # By entry id: what is not stored yet, and is sent again over the next connection. Empty at
+        # the end, or ``_failure`` says why not.
         self._unstored = dict(entries)
         self._failure: CopyRefused | None = None
         # Set at each answer and at the failure.
@@ -265,6 +267,8 @@ class _CopyWrites:
     def bookie_connected(self, bookie: int) -> None:
         """There is a connection, or another one: send what is not stored (``AddListener``)."""
         del bookie
+        # The outbox decides when its chunks leave. Without a connection it drops them, and this
+        # is called again with the next one.
         outbox = self._link.outbox
         for entry in self._unstored.values():
             chunks = outbox.chunks

@@ -37,7 +37,8 @@ class Claim:
     """A ledger that no other worker works on."""
 
     ledger_id: int
-    # The version of its mark when it was claimed; -1 where it had none.
+    # The version of its mark when it was claimed; -1 where it had none. ``done`` deletes the mark
+    # at this version only, so that a loss that was marked since is not forgotten.
     mark_version: int
 
 
@@ -89,6 +90,7 @@ class Claims:
         """Claim this ledger, marked or not; None where it is claimed already."""
         await self._locks.settle()
         stat = await self._coordination.exists(mark_path(ledger_id))
+        # Looked at before the lock is taken, as in ``take``.
         claim = Claim(ledger_id, -1 if stat is None else stat.version)
         return claim if await self._locks.take(ledger_id) else None
 

@@ -86,6 +86,7 @@ class LedgerLocks:
         self._doubtful.add(ledger_id)
         async with asyncio.timeout(self.answer_timeout_s):
             stat = await self._ours(ledger_id)
+            # By the version: a lock that another holder has made in between is not deleted.
             if stat is not None:
                 with suppress(NodeMissing, VersionMismatch):
                     await self.coordination.delete(lock_path(ledger_id), version=stat.version)
@@ -102,5 +103,7 @@ class LedgerLocks:
             value, stat = await self.coordination.get(lock_path(ledger_id))
         except NodeMissing:
             return None
+        # Both: this session has other holders, and a new session of ours does not own what the old
+        # one left.
         is_own_session = stat.ephemeral_owner == self.coordination.session_id
         return stat if is_own_session and value == self.content else None

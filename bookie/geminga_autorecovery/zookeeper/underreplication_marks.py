@@ -87,6 +87,8 @@ class UnderreplicationMarks:
                     await self.coordination.create(path, mark.encode(), make_parents=True)
                     return
                 mark = _decode(ledger_id, value)
+                # A bookie is never taken out of a mark: it may have come back without what it
+                # lacks.
                 known = mark.missing_bookies
                 added = tuple(each for each in sorted(missing) if each not in known)
                 if added:
@@ -95,6 +97,7 @@ class UnderreplicationMarks:
                 # just found the ledger whole leaves the mark.
                 await self.coordination.set(path, mark.encode(), version=stat.version)
                 return
+        # The audit is tried again as a whole, see ``Auditor._persist``.
         raise VersionMismatch(path)
 
     async def ledgers(self) -> list[int]:

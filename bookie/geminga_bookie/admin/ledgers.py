@@ -46,6 +46,8 @@ async def list_ledgers(access: AdminAccess, request: Request) -> Answer:
     Then ``page=N`` selects about a hundred, and ``decode_meta=true`` decodes the records.
     """
     coordination = access.coordination
+    # A generator, like all that follows: of a cluster with millions of ledgers, no more than one
+    # directory's ids are in memory.
     ids = all_ledgers(coordination)
     if not request.is_set("print_metadata"):
         bare = ((str(ledger_id), None) async for ledger_id in ids)
@@ -170,6 +172,7 @@ async def _entries(
 ) -> AsyncIterator[tuple[str, object]]:
     if page > 0:
         yield "Entries for page: ", str(page)
+    # As many entries as fit in READ_BYTES_MAX with each read, but one at the least.
     while first <= last:
         for payload in await reader.read(first, last, bytes_max=READ_BYTES_MAX):
             yield str(first), payload.decode("ascii", "replace")
