@@ -118,8 +118,6 @@ class Bookie(Service):
         # While journals are replayed: up to where each was, as far as that survives a power cut. A
         # checkpoint that makes room meanwhile takes its marks from here.
         self._replayed: list[JournalMark] | None = None
-        # Made here and not in ``_open``: the rooms refer to each other, and none of these touches a
-        # disk before it is opened or asked to.
         self.counters = Counters(clock)
         self.entry_log = EntryLog(
             self.ledger_directories, clock, file_bytes_max=config.entry_log_bytes_max, config=config
@@ -151,8 +149,7 @@ class Bookie(Service):
             self._clock,
         )
         self.bookie_id = cookie.bookie_id
-        # Steps 2 and 3. They write an index where there is none, and at the first start the
-        # journals' numbers; no file that has entries is changed.
+        # Steps 2 and 3. No file that has entries is changed, whatever is missing.
         await self._require_index()
         replays = await self._find_replays()
         # Step 4. Pushed before the logs are opened, as opening may fail with some of them open.
@@ -165,8 +162,7 @@ class Bookie(Service):
         # Before the replay, which may need checkpoints to make room; closed after the journals,
         # with a last checkpoint.
         await stack.enter_async_context(self.checkpointer)
-        # Step 5. One journal after the other, and all before any begins a new file: a start that
-        # fails in between leaves files that can be replayed again.
+        # Step 5. All before any journal begins a new file: a start that fails can be made again.
         for number, replay in enumerate(replays.values()):
             await self._replay_journal(number, replay)
         await self._open_journals(stack, replays)
@@ -193,9 +189,7 @@ class Bookie(Service):
         # Entering measures the disks: a bookie with full ones registers as read-only from the
         # start.
         await stack.enter_async_context(self._space_watch)
-        # The port is open before it is registered, so that the first client finds it. A client that
-        # knows the address already is served a moment earlier, which is no harm: everything is
-        # replayed.
+        # First the port, then the registration: a client that finds the bookie can connect.
         await self._listen(stack)
         self._registration = Registration(
             self._coordination,
