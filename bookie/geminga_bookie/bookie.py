@@ -10,8 +10,8 @@ missing on them:
 5. The journals are replayed into the write cache, then each begins a new file.
 6. Garbage collection, sessions, and last the registration, by which clients find the bookie.
 
-Closing goes the other way round: the registration first, then sessions get their last answers, and
-a checkpoint leaves little to replay.
+Closing goes the other way round, once reads that wait for the disk are given up: the registration
+first, then sessions get their last answers, and a checkpoint leaves little to replay.
 
 Processes, config files and HTTP are the business of ``part``. Disks, network and ZooKeeper are
 given, so that simulations give theirs.
@@ -186,8 +186,7 @@ class Bookie(Service):
         self._space_watch = SpaceWatch(
             config.space, self.ledger_directories, on_verdict=self._space_judged
         )
-        # Entering measures the disks: a bookie with full ones registers as read-only from the
-        # start.
+        # Entering measures the disks: with full ones, the bookie registers as read-only at once.
         await stack.enter_async_context(self._space_watch)
         # First the port, then the registration: a client that finds the bookie can connect.
         await self._listen(stack)
@@ -328,7 +327,9 @@ class Bookie(Service):
 
     async def _close_sessions(self) -> None:
         """Take nothing more, answer what is pending, then close every connection."""
-        # No socket is read from here on, so that what the journals wait for does not grow.
+        # No socket is read from here on, so that what the journals wait for does not grow. By now
+        # the service has cancelled its own tasks: reads that still waited for the disk get no
+        # answer.
         self.back_pressure.close()
         for journal in self.journals:
             await journal.drain()

@@ -112,6 +112,8 @@ class Registration(Service):
             here, elsewhere = elsewhere, here
         # The new node first: in between the bookie has two, not none.
         await take_over_ephemeral(self._coordination, here, self._value)
+        # Writers that see both nodes in between may choose a bookie that refuses their adds, and
+        # replace it. With none they would take it for lost.
         await self._delete(elsewhere)
         reported, self._reported = self._reported, (here, self._coordination.session_id)
         # The same node of the same session only got another value, with the HTTP port, say.

@@ -105,7 +105,8 @@ class Auditor:
         # Nothing is watched or checked before the bookies of the cookies are known: a bookie that
         # was lost before this term would otherwise never have been seen, and not be missed.
         await self._persist(self._begin)
-        # An error that none of them expects ends the term; the election begins another.
+        # An error that none of them expects ends the term; the election begins another. Cancelled
+        # with ``run``, all of them: no check of an earlier term goes on.
         async with asyncio.TaskGroup() as group:
             group.create_task(self._repeat(self._watch_once), name="auditor: bookies")
             for check in self._checks:

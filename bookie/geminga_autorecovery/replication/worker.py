@@ -100,6 +100,7 @@ class ReplicationWorker(Service):
             if not is_deferred:
                 self._deferred_room.release()
         if claim is None:
+            # Until a mark comes or a lock goes. ``take`` began the watches before it read anything.
             await self._claims.watches.wait(self._config.rescan_interval_s)
             await asyncio.sleep(SCAN_PAUSE_S)
 

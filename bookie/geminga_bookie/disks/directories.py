@@ -29,7 +29,8 @@ class Directory:
 
     path: str
     disk: Disk
-    # What the disk said when ``space_watch`` measured it last.
+    # What the disk said when ``space_watch`` measured it last. 0 before the first measure, and
+    # where the disk did not answer: ``usage`` is 1 then.
     capacity_bytes: int = 0
     free_bytes: int = 0
     # No new file is begun here while another directory takes it.

@@ -214,6 +214,7 @@ class EntryLog:
 
         On a full disk the next attempt needs the room.
         """
+        # Log numbers begin with 1: without an end, every file is a leftover.
         number, offset = (0, 0) if end is None else (end.log_number, end.offset)
         # Leftovers are of two kinds: whole files behind the end, and bytes behind it in its own
         # file.
@@ -267,6 +268,7 @@ class EntryLog:
         except OSError as error:
             self._sizes[self._current_number] = known_bytes
             # What a failed sync left in the file cannot be known: the next block begins a new one.
+            # A full disk has not failed: it takes files again once something was deleted.
             home = self._homes[self._current_number]
             home.has_failed = home.has_failed or error.errno != errno.ENOSPC
             self._set_current(self._current_number, None)
@@ -314,6 +316,8 @@ class EntryLog:
             if file.size:  # a crash, or a failed attempt, left a part of it
                 await file.truncate(0)
             await file.append_and_sync([header])
+            # With the header's bytes alone, as nothing more is durable in it. Once the log is given
+            # up, the next list promises all that was.
             await self._lists.write({**self._homes, number: home}, self._sizes)
         except OSError:
             await file.close()
@@ -385,6 +389,7 @@ class EntryLog:
             return range(location.first_entry, location.last_entry + 1)
         async with self.open_files.reading(location.log_number) as (file, seed):
             peeked = min(location.size, layout.BLOCK_HEADER_BYTES + TABLE_PEEK_BYTES)
+            # Most blocks are larger than their table by far: it is read without the entries.
             block = await file.read(location.offset, peeked)
             header = layout.decode_block_header(seed, block, 0)
             needed = 0

@@ -92,6 +92,7 @@ class Collector(Service):
             fences_kept_s=limits.gc_fences_kept_s,
             totals=self.collected,
         )
+        # Asked once for each round, and remembers what it has planned.
         self._planner = RoundPlanner(limits, clock.monotonic())
         self._is_wanted = asyncio.Event()
         # One round at a time, of those that are due, requested and forced.

@@ -137,6 +137,8 @@ class Compactor:
             living: list[BlockLocation] = []
             blocks: list[tuple[Block, bytes]] = []
             for at, (block, own_key) in zip(batch, whole, strict=True):
+                # Under the lock nothing changes the index any more: what it knows now, the change
+                # below may remove.
                 if not index.knows(at):
                     continue  # its ledger was deleted since the block was read
                 master_key = own_key
@@ -172,7 +174,8 @@ class Compactor:
             records: list[LedgerRecord] = []
             for ledger_id in ledger_ids:
                 record = storage.index.ledger(ledger_id)
-                # After a rebuild, blocks of entries alone would not tell these.
+                # After a rebuild, blocks of entries alone would not tell these. A record that only
+                # says what blocks say too need not be written again.
                 if record is not None and (
                     record.is_fenced or record.last_entry < 0 or record.explicit_lac
                 ):

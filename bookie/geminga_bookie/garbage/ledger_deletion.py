@@ -110,6 +110,7 @@ class LedgerDeletion:
         # For each portion: bring our ZooKeeper server up to date; see that it is our cluster's;
         # find what is gone; delete that.
         portions = _ledger_portions(self._storage.index)
+        # First of all: each of them that goes need not be written by the next checkpoint.
         if with_unwritten:
             new_ids = self._storage.ledgers.new_ids()
             starts = range(0, len(new_ids), LEDGERS_PER_PORTION)
@@ -172,6 +173,8 @@ class LedgerDeletion:
         # Which bookies are alive is read once for all these, and again before each deletion.
         live = await self._live_bookies()
         for ledger_id in ledger_ids:
+            # A first look, without a lock: nearly all ledgers are turned down here, for one read
+            # each.
             if not await self._is_over_replicated(ledger_id, live):
                 continue
             # While a worker copies the ledger, this bookie may be the one that it copies to: the

@@ -129,7 +129,8 @@ class RocksStore:
         self._write_options = rocksdict.WriteOptions()
         # The stub has only the getter.
         self._write_options.disable_wal = True  # pyright: ignore[reportAttributeAccessIssue]
-        # One thread: only flushes wait for the disk, and they come one at a time.
+        # One thread: only flushes wait for the disk, and they come one at a time. Reads, and
+        # writes to memory, are made on the event loop's thread.
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="geminga-index")
 
     def get(self, key: bytes) -> bytes | None:
@@ -146,6 +147,7 @@ class RocksStore:
         position.seek_for_prev(high)
         while position.valid():
             key = bytes(position.key())
+            # The caller may also stop early, and most do: a lookup takes one pair.
             if key < low:
                 return
             yield key, bytes(position.value())
@@ -155,6 +157,8 @@ class RocksStore:
 
     def write(self, pairs: Sequence[Pair], removed: Sequence[bytes] = ()) -> None:
         """Put all pairs and remove the keys ``removed``, as one batch, in memory."""
+        # A batch lies in one memtable as a whole, and memtables reach the disk in their order. So a
+        # crash leaves the first batches, each of them whole, although there is no log.
         batch = rocksdict.WriteBatch(raw_mode=True)
         for key, value in pairs:
             batch.put(key, value)
@@ -165,7 +169,6 @@ class RocksStore:
 
     async def flush(self) -> None:
         """Return when everything written so far is on stable storage."""
-        # A flush waits for the disk; writes go to memory, and are made on the event loop's thread.
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._executor, self._flush)
 

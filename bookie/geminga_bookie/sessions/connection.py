@@ -47,6 +47,8 @@ class ClientConnection(asyncio.Protocol, ABC):
     def __init__(self, context: SessionContext) -> None:
         self._context = context
         self.principal = ANONYMOUS
+        # Keeps the beginning of a frame whose rest has not come yet: at most one frame for each
+        # connection.
         self._frames = FrameReader(context.config.frame_bytes_max)
         # What answers are written to; None before and after the connection, and while it is
         # secured.

@@ -81,6 +81,8 @@ class DeferredAnswers(ABC, Generic[PendingT]):
         if self._is_closed:
             return
         self._pending.append(pending)
+        # Where there is a task it finds this one: it looks at the queue again before it ends,
+        # without an await in between.
         if self.task is None:
             self.task = self._spawn(self._drain(), name=self._name)
 

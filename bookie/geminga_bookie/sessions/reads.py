@@ -52,6 +52,8 @@ class ReadQueue(DeferredAnswers[PendingRead]):
 
     def close(self) -> None:
         """Drop all that is pending: the connection is gone."""
+        # Before ``super`` clears the queue and cancels the task: nothing is counted down for these
+        # later.
         self._counters.reads_in_progress -= self._in_progress
         self._in_progress = 0
         super().close()
@@ -87,6 +89,7 @@ class ReadQueue(DeferredAnswers[PendingRead]):
                 )
                 entry, code = b"", int(ReturnCode.EIO)
             codes[code] = codes.get(code, 0) + 1
+            # A failure is answered in its place, with no entry behind its header.
             answers.append(encode_read_response_header(code, ledger_id, entry_id, len(entry)))
             answers.append(entry)
             size += len(entry)

@@ -87,7 +87,8 @@ class Session(ClientConnection):
         self._replied_reads = 0
         self._replied_bytes = 0
         self._came_s = 0.0
-        # The journal's group that our latest adds are in, and their ids.
+        # The journal's group that our latest adds are in, and their ids. ``_ids`` belongs to it.
+        # Another forming group than this one means that a new waiter is needed.
         self._group: Group | None = None
         self._ids: list[bytes] = []
 
@@ -102,6 +103,8 @@ class Session(ClientConnection):
 
     def pause_writing(self) -> None:
         """The client takes its answers too slowly: make no more, and take no requests."""
+        # Both are told before the socket is held: what their tasks make next waits for
+        # ``resume_writing``.
         self._reads.can_write.clear()
         if self._rare is not None:
             self._rare.queue.can_write.clear()
@@ -281,6 +284,8 @@ class Session(ClientConnection):
 
     def _read(self, ledger_id: int, entry_id: int, replies: list[bytes]) -> None:
         """Answer at once from memory; later if others are pending or the disk must be read."""
+        # The client may be gone by the time a fence is durable, and the read that it asked for with
+        # it.
         if self._transport is None:
             return
         if not self._came_s:
@@ -319,6 +324,7 @@ class Session(ClientConnection):
             counters = self._counters
             counters.reads += self._replied_reads
             counters.read_bytes += self._replied_bytes
+            # All reads of one piece share its time: the clock is read twice for all of them.
             took_s = counters.clock.monotonic() - self._came_s
             counters.read_durations.add(took_s * 1000, self._replied_reads)
             self._replied_reads = self._replied_bytes = 0
