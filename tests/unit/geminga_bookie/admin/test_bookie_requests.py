@@ -66,7 +66,7 @@ def test_silence_is_not_waited_for_longer_than_it_should() -> None:
     assert ANSWER_TIMEOUT_S <= simulate(1, lambda: ask(b"")).result <= ANSWER_TIMEOUT_S + 1
 
 
-def test_nobody_there_is_told() -> None:
+def test_a_bookie_that_does_not_listen_is_reported_as_unavailable() -> None:
     async def scenario() -> None:
         async with World() as world:
             world.host("server")

@@ -106,7 +106,7 @@ def test_a_fence_refuses_adds_but_those_of_recovery() -> None:
 
 
 @pytest.mark.parametrize("flags", [8, 0x100, 0xFFFD])
-def test_adds_with_flags_that_nobody_knows_are_decided_one_by_one(flags: int) -> None:
+def test_adds_with_unknown_flags_are_decided_one_by_one(flags: int) -> None:
     storage = make_storage()
     storage.admit(1, KEY, flags)
     assert storage.write_cache.writable == {}
