@@ -47,6 +47,7 @@ class AutoRecovery(Service):
         # Each daemon has an auditor; it works while the daemon is elected.
         auditor = Auditor(coordination, clock, self._repair, config)
         self.election = Election(coordination, bookie_id, auditor.run, retry_s=config.retry_s)
+        # Each daemon has one: all of the cluster together take marked ledgers off the list.
         self._worker = ReplicationWorker(
             coordination, random, self._repair, config, holder=bookie_id
         )

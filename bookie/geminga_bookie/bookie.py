@@ -391,6 +391,7 @@ class Bookie(Service):
         queued_bytes = 0
         for journal in self.journals:
             queued_bytes += journal.forming.size + journal.writing_bytes
+        # Both bounds may be passed by what the sockets gave in one turn of the loop.
         return (
             queued_bytes > config.journal_queue_bytes_max
             or self.storage.write_cache.used_bytes > config.write_cache_bytes_max

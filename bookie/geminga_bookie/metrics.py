@@ -146,6 +146,7 @@ def _summary(name: str, durations: Durations, failed: int) -> Metric:
     """Milliseconds of what succeeded; of what failed only the number."""
     done, failure = {"success": "true"}, {"success": "false"}
     summary = durations.summary(QUANTILES, with_present=True)
+    # Without a value in this period Prometheus would get NaN, which dashboards draw as a gap.
     quantiles = [
         (name, {**done, "quantile": str(share)}, 0.0 if isnan(bound_ms) else bound_ms)
         for share, bound_ms in summary.quantiles.items()

@@ -65,6 +65,7 @@ class ReadingCheck(PeriodicCheck):
         """The bookies that did not give an entry, and those that are gone."""
         faults = await self.repair.check_stored(stored)
         self.counters.ledgers_checked += 1
+        # All kinds of findings: the mark names the bookie, and the worker finds out what it lacks.
         return frozenset().union(*(fault.bookies for fault in faults))
 
     def finish(self, took_s: float) -> None:
@@ -108,6 +109,7 @@ class ReplicasCheck(PeriodicCheck):
         self._without += found.fewest <= 0
         self._below_ack += 0 < found.fewest < metadata.ack_quorum
         self._below_write += metadata.ack_quorum <= found.fewest < metadata.write_quorum
+        # Only bookies that gave a list are in it: one that does not answer is not marked for that.
         return found.lacking
 
     def finish(self, took_s: float) -> None:

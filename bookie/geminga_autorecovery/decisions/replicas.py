@@ -57,6 +57,7 @@ def replicas_of(
         # Without a list the bookie's copies cannot be counted on, but it may have them.
         if lost and held is not None:
             lacking.add(bookie)
+    # Of the entry that most of its bookies lack.
     return Replicas(frozenset(lacking), quorum.write_quorum - max(missing.values(), default=0))
 
 

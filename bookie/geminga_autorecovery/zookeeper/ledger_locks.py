@@ -94,6 +94,7 @@ class LedgerLocks:
 
     async def settle(self) -> None:
         """Release what could not be released before."""
+        # A copy, as ``release`` changes the set. The first error ends it: the rest stays doubtful.
         for ledger_id in sorted(self._doubtful):
             await self.release(ledger_id)
 

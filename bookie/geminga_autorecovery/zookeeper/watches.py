@@ -36,6 +36,8 @@ class Watches:
         """Return at the next change since ``begin``, or after ``timeout_s`` seconds."""
         try:
             async with asyncio.timeout(timeout_s):
+                # A change between ``begin`` and here has set the event: it is not missed, and ends
+                # the wait at once.
                 await self._changed.wait()
         except TimeoutError:
             return

@@ -74,6 +74,7 @@ async def read_ledger(access: AdminAccess, request: Request) -> Answer:
         raise Refused(HTTPStatus.BAD_REQUEST, "entries begin with 0")
     page = request.integer("page", -1)
     if page > 0:
+        # Pages count entries from 0, whatever ``start_entry_id`` says: both bounds hold.
         page_first = (page - 1) * ENTRIES_PER_PAGE
         page_last = page_first + ENTRIES_PER_PAGE - 1
         first = max(first, page_first)

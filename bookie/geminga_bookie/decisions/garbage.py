@@ -108,6 +108,7 @@ class RoundPlanner:
 
 
 def _is_due(last_s: float, interval_s: float, now_s: float, *, is_forced: bool) -> bool:
+    # An interval of 0 turns the work off for forced rounds too.
     return interval_s > 0 and (is_forced or now_s - last_s >= interval_s)
 
 

@@ -61,6 +61,8 @@ async def establish_identity(
     ``BadBookieId``, ``CorruptFile``, ``CoordinationError``, ``OSError``.
     """
     try:
+        # Made when the cluster was initialized. Another one in a cookie means that the bookie was
+        # started with another cluster's ZooKeeper, which knows none of its ledgers.
         instance_id = (await coordination.get(INSTANCE_ID_PATH))[0].decode()
     except NodeMissing as error:
         raise ClusterNotInitialized(INSTANCE_ID_PATH) from error
@@ -72,6 +74,7 @@ async def establish_identity(
     for where, disk in disks.items():
         content = await disk.read_file(COOKIE_FILE_NAME)
         try:
+            # A cookie that cannot be read is not one that is missing: it may be another bookie's.
             stored[where] = None if content is None else Cookie.decode(content)
         except MalformedRecord as error:
             raise CorruptFile(f"{COOKIE_FILE_NAME} in {where}", 0, str(error)) from error

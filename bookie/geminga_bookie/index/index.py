@@ -74,10 +74,12 @@ class Change:
     # Blocks that reads may be sent to from now on.
     blocks: Sequence[BlockLocation] = ()
     ledgers: Sequence[LedgerRecord] = ()
-    # Blocks are removed by their place: one that was copied is removed there and added here.
+    # Blocks are removed by their place: one that was copied is removed there and added here. None
+    # of them is among ``blocks``: what one change adds and removes is removed.
     removed_blocks: Sequence[BlockLocation] = ()
     removed_ledgers: Sequence[int] = ()
     removed_logs: Sequence[int] = ()
+    # The end stays where it was unless another one is given.
     log_end: LogEnd | None = None
     # One mark for each journal, in the journals' order.
     journal_marks: Sequence[JournalMark] | None = None
@@ -88,6 +90,8 @@ class Change:
 class Index:
     """Blocks, ledgers, entry logs and journal marks in a sorted store."""
 
+    # Read and written on the event loop's thread only. What changes it holds ``Checkpointer.lock``,
+    # once the bookie is open.
     store: SortedStore
     # The usage of every log, read at the first use and kept up to date since. Replaced as a whole
     # by each change, so that a caller may go through the mapping and wait meanwhile.

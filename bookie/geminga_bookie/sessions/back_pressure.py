@@ -72,6 +72,8 @@ class MemoryBackPressure:
         self.holds += is_held
         # A copy: a connection that is released may end, and leave, at once.
         for connection in list(self.connections):
+            # Each connection has other reasons of its own to be held: this one is lifted, not all
+            # of them.
             connection.set_held(is_held=is_held)
 
     def close(self) -> None:

@@ -79,6 +79,7 @@ class V3Adds:
         self._storage.write_cache.active_bytes += len(frame) + ENTRY_OVERHEAD_BYTES
         context.counters.add_bytes += len(frame)
         self._answer_when_durable(request)
+        # To the list that the waiter of this group has, as the line before has made sure.
         self._ids.append(entry[: _IDS.size])
         context.after_adds()
 

@@ -33,6 +33,7 @@ class ReadCache:
         entries = self._entries.get(ledger_id)
         entry = None if entries is None else entries.get(entry_id)
         if entry is None:
+            # The caller reads the disk then; asking does not change what is kept.
             self.misses += 1
         else:
             self.hits += 1
