@@ -226,9 +226,9 @@ class Auditor:
 
     async def _check_once(self, check: PeriodicCheck) -> None:
         """Wait until a check of all ledgers is due, and run it."""
-        # The last run may have been another daemon's, or before a restart of this one. Wait until
-        # the check is due; then until no bookie is in its grace and auto-recovery is on; then visit
-        # all ledgers, and write down when that was done.
+        # Wait until the check is due; then until no bookie is in its grace and auto-recovery is on;
+        # then visit all ledgers, and write down when that was done. The last run may have been
+        # another daemon's, or before a restart of this one.
         last_ms = await controls.last_check_ms(self._coordination, check.last_check)
         wait_s = 0.0
         if last_ms is not None:

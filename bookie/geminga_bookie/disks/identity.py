@@ -61,8 +61,7 @@ async def establish_identity(
     ``BadBookieId``, ``CorruptFile``, ``CoordinationError``, ``OSError``.
     """
     try:
-        # Made when the cluster was initialized. Another one in a cookie means that the bookie was
-        # started with another cluster's ZooKeeper, which knows none of its ledgers.
+        # Another one in a cookie means that this is not the ZooKeeper of the bookie's cluster.
         instance_id = (await coordination.get(INSTANCE_ID_PATH))[0].decode()
     except NodeMissing as error:
         raise ClusterNotInitialized(INSTANCE_ID_PATH) from error
@@ -103,15 +102,14 @@ async def establish_identity(
     if len(expected.ledger_dirs) != len(cookie.ledger_dirs):
         raise DirectoriesChanged("ledger", expected.ledger_dirs, cookie.ledger_dirs)
     new_disks = {where: disk for where, disk in disks.items() if stored[where] is None}
-    # For all before the first is written: a refused start must change nothing.
+    # For all of them, before the first is written: a refused start must change nothing.
     await _require_no_data(new_disks)
     # Each file is written as a whole or not at all, and durable on return.
     for disk in new_disks.values():
         await disk.write_file(COOKIE_FILE_NAME, cookie.encode())
     if registered is None:
         # Last of all: what ZooKeeper knows must be on every disk. Fails (``NodeExists``) where
-        # another process has made it since it was looked for: of two new bookies with one id only
-        # one starts.
+        # another new bookie with this id was faster.
         await coordination.create(node, cookie.encode(), make_parents=True)
         log.info("bookie is new to the cluster", extra={"bookie": bookie_id})
     return cookie

@@ -57,8 +57,8 @@ class OpenFiles:
             yield open_file.file, open_file.seed
         finally:
             open_file.readers -= 1
-            # The last one out closes a file that was deleted under its readers; on POSIX its bytes
-            # are there until then.
+            # The last reader closes a file that was deleted meanwhile: on POSIX its bytes are there
+            # until then.
             if open_file.is_removed and not open_file.readers:
                 await open_file.file.close()
 
