@@ -140,7 +140,7 @@ def raise_no_space() -> None:
     raise OSError(errno.ENOSPC, "no space")
 
 
-async def test_what_is_in_memory_of_it_goes_too() -> None:
+async def test_entries_of_a_deleted_ledger_leave_the_memory_too() -> None:
     host = make_host()
     async with host.bookie() as bookie:
         client = host.network.connect_client()

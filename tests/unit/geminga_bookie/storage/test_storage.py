@@ -201,7 +201,7 @@ async def test_a_hole_in_a_block_is_no_entry() -> None:
     assert await storage.fetch(1, 3) == b"three"
 
 
-async def test_what_was_known_before_a_restart_is_known_after() -> None:
+async def test_entries_keys_and_fences_are_known_after_a_restart() -> None:
     disk = MemoryDisk()
     storage = make_storage(disk)
     await flush(storage, 1, {0: b"zero"})
