@@ -219,8 +219,8 @@ class Bookie(Service):
     async def _find_replays(self) -> dict[Directory, Replay]:
         """What is to be replayed of each journal, by its directory; changes nothing."""
         directories = await ordered_directories(self.journal_directories)
-        # As many marks as journals: the cookies have checked that the number of directories is the
-        # same.
+        # There are as many marks as journals: ``establish_identity`` has checked that the number of
+        # directories is the same.
         marks = self._index.journal_marks() or (JOURNAL_BEGINNING,) * len(directories)
         self._replayed = list(marks)
         replays = {
@@ -240,8 +240,9 @@ class Bookie(Service):
         end = self._replayed[number]
         async with aclosing(replay.groups()) as groups:
             async for group in groups:
-                # Straight into memory, under no rule of ``admit``. A checkpoint carried some of it
-                # before the crash perhaps; it is carried again, and found twice in the index.
+                # The entries go straight into memory, past the rules of ``admit``. A checkpoint may
+                # have carried some of them before the crash: the next one carries them again, and
+                # the index then has them twice.
                 for adds, mark in decode_body(group.path, group.body):
                     for ledger_id, entry_id, master_key, entry in adds:
                         self.storage.restore_add(ledger_id, entry_id, master_key, entry)
@@ -293,8 +294,8 @@ class Bookie(Service):
             journal.sync_durations = self.journals[0].sync_durations
         for journal in self.journals:
             await stack.enter_async_context(journal)
-        # Only now that every journal has a mark of its own. Until here a checkpoint goes by what
-        # was replayed, and a journal's mark says (0, 0, 0) until its file is made.
+        # Only now every journal has a mark of its own. Until here a checkpoint goes by what was
+        # replayed, and a journal's mark says (0, 0, 0) until its file is made.
         self._replayed = None
 
     async def _listen(self, stack: AsyncExitStack) -> None:
@@ -430,7 +431,8 @@ class Bookie(Service):
             "bookie is read-only" if self.storage.is_read_only else "bookie takes adds again",
             extra={"bookie": self.bookie_id, "why": list(self.storage.read_only_reasons)},
         )
-        # None while the bookie starts: the registration asks for itself when it opens.
+        # There is none while the bookie starts: the registration asks ``is_read_only`` when it
+        # opens.
         if self._registration is not None:
             self._registration.review()
         if self.collector is not None and self.collector.is_tight:

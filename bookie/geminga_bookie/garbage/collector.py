@@ -74,8 +74,8 @@ class Collector(Service):
         # May be set to True: then each round gives back what it can, where the copies easily find
         # room, due or not.
         self.is_disk_full = False
-        # Compactions that an operator turned off, until the opposite order or a restart. A forced
-        # round does not ask for it: its order says which compactions it does.
+        # Compactions that an operator turned off, until the opposite order or a restart. Forced
+        # rounds do not look at this: their order says which compactions they do.
         self.suspended: set[CompactionKind] = set()
         # A round that was forced is under way; the compaction that is.
         self.is_forced = False
@@ -92,7 +92,7 @@ class Collector(Service):
             fences_kept_s=limits.gc_fences_kept_s,
             totals=self.collected,
         )
-        # Asked once for each round, and remembers what it has planned.
+        # It is asked once for each round, and remembers what it has planned.
         self._planner = RoundPlanner(limits, clock.monotonic())
         self._is_wanted = asyncio.Event()
         # One round at a time, of those that are due, requested and forced.
@@ -135,8 +135,8 @@ class Collector(Service):
     async def _run_when_wanted(self) -> None:
         limits = self._limits
         while True:
-            # Without an interval, rounds are only requested. Worked out anew for each pause: a disk
-            # may have become full, or have been freed.
+            # Without an interval, rounds are only requested. The pause is worked out anew each
+            # time: a disk may have become full, or have been freed.
             pause_s = limits.gc_interval_s or None
             if self.is_tight and self._storage.is_read_only:
                 pause_s = min(limits.gc_full_disk_interval_s, pause_s or math.inf)
@@ -145,11 +145,10 @@ class Collector(Service):
                     await self._is_wanted.wait()
             except TimeoutError:
                 pass
-            # Before the round: what asks for one from here on gets another.
+            # Cleared before the round: a request that comes during it gets another round.
             self._is_wanted.clear()
             try:
-                # Before the round, which may take minutes: an operator is to read it while the disk
-                # is full.
+                # Reported before the round, which may take minutes.
                 self._report_full()
                 await self.run(
                     is_forced=False,
@@ -261,7 +260,7 @@ class Collector(Service):
             # The next block then begins a new file, and the log that was current is like the
             # others.
             if is_worth_leaving(index.logs.get(before, LogUsage()), threshold):
-                # Under the lock, so that no checkpoint is in the middle of appending to it.
+                # The lock is held, so that no checkpoint is in the middle of appending to the log.
                 self._storage.entry_log.begin_anew()
                 before += 1
             dead = dead_logs(self._storage.entry_log.numbers, index.logs, before)
@@ -295,7 +294,7 @@ class Collector(Service):
                     extra={"error": str(error)},
                 )
             except OSError as error:
-                # One log's disk may have failed, and the others be on another one.
+                # The disk of one log may have failed while those of the others work.
                 failure = failure or error
         if by_compaction:
             self.collected.reclaimed_by_compaction_bytes += reclaimed_bytes

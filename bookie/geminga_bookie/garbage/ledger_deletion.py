@@ -110,7 +110,8 @@ class LedgerDeletion:
         # For each portion: bring our ZooKeeper server up to date; see that it is our cluster's;
         # find what is gone; delete that.
         portions = _ledger_portions(self._storage.index)
-        # First of all: each of them that goes need not be written by the next checkpoint.
+        # Ledgers in memory come first: the next checkpoint need not write those that are deleted
+        # here.
         if with_unwritten:
             new_ids = self._storage.ledgers.new_ids()
             starts = range(0, len(new_ids), LEDGERS_PER_PORTION)
@@ -173,14 +174,13 @@ class LedgerDeletion:
         # Which bookies are alive is read once for all these, and again before each deletion.
         live = await self._live_bookies()
         for ledger_id in ledger_ids:
-            # A first look, without a lock: nearly all ledgers are turned down here, for one read
-            # each.
+            # This first look takes no lock. Nearly all ledgers end here, at the price of one read.
             if not await self._is_over_replicated(ledger_id, live):
                 continue
             # While a worker copies the ledger, this bookie may be the one that it copies to: the
             # lock that workers take keeps them away.
             try:
-                # Locked elsewhere: a worker is copying it, and the next round looks again.
+                # Where a worker has the lock, it is copying the ledger: the next round looks again.
                 if await self._locks.take(ledger_id):
                     await self.forget(
                         [ledger_id], "it has all its copies elsewhere", self._is_still_superfluous
@@ -237,8 +237,8 @@ class LedgerDeletion:
         """Remove a ledger, a part at a time; False where it may not go (any more)."""
         index = self._storage.index
         is_done = False
-        # A part at a time, each under the lock for itself: a checkpoint does not wait for a large
-        # ledger.
+        # The lock is taken for each part anew, so that a checkpoint does not wait for all of a
+        # large ledger.
         while not is_done:
             async with self._checkpointer.lock:
                 if may_go is not None:
@@ -250,13 +250,13 @@ class LedgerDeletion:
                 ledger = self._storage.ledgers.find(ledger_id)
                 if ledger is None:
                     return True
-                # From memory first, so that the next checkpoint does not write it again; then from
-                # the index.
+                # The ledger leaves the memory first, or the next checkpoint would write it to the
+                # index again.
                 self._storage.forget(ledger_id, ledger.master_key)
                 self._checkpointer.forget(ledger_id)
                 if index.ledger(ledger_id) is None:
                     return True
-                # One more than is removed, to know whether this is the last part.
+                # One block more than a part may have shows whether this is the last part.
                 blocks = list(islice(index.blocks_of(ledger_id), BLOCKS_PER_CHANGE + 1))
                 is_done = len(blocks) <= BLOCKS_PER_CHANGE
                 del blocks[BLOCKS_PER_CHANGE:]

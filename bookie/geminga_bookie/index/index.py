@@ -74,8 +74,8 @@ class Change:
     # Blocks that reads may be sent to from now on.
     blocks: Sequence[BlockLocation] = ()
     ledgers: Sequence[LedgerRecord] = ()
-    # Blocks are removed by their place: one that was copied is removed there and added here. None
-    # of them is among ``blocks``: what one change adds and removes is removed.
+    # Blocks are removed by their place: one that was copied is removed there and added here. A
+    # change must not add and remove the same block: it would be removed.
     removed_blocks: Sequence[BlockLocation] = ()
     removed_ledgers: Sequence[int] = ()
     removed_logs: Sequence[int] = ()
@@ -136,7 +136,7 @@ class Index:
 
     def ledgers(self, highest: int = _LEDGER_ID_MAX) -> Iterator[LedgerRecord]:
         """Yield every ledger on this bookie with an id up to ``highest``, the highest first."""
-        # From the top down, as all reading of the store: one kind of iteration is enough for it.
+        # All reading goes downwards, so that a store needs one kind of iteration only.
         for _, value in self.store.descend(layout.ledger_key(highest), layout.ledger_key(0)):
             yield decode_ledger_record(value)
 
@@ -149,8 +149,7 @@ class Index:
         low, high = layout.block_keys((ledger_id, ledger_id), first_entries)
         for key, value in self.store.descend(high, low):
             at = layout.decode_block(key, value)
-            # It may still lack the entry, where there are holes: the caller reads on until one has
-            # it.
+            # A block with holes may still lack the entry: the caller reads on until one has it.
             if at.last_entry >= entry_id:
                 yield at
 
@@ -181,7 +180,7 @@ class Index:
         Also writes the version, by which the next start knows that there is an index and does not
         rebuild one.
         """
-        # In the same write as the change: a rebuild that was cut short has no version.
+        # The version goes into the same write as the change: a rebuild that was cut short has none.
         version = layout.FORMAT.pack(layout.FORMAT_VERSION)
         self.note(change, (layout.FORMAT_KEY, version))
         await self.store.flush()
@@ -231,12 +230,13 @@ class Index:
                 for mark in change.journal_marks
             ]
             pairs.append((layout.JOURNAL_MARK_KEY, b"".join(marks)))
-        # Removed after all is put. So a log that is removed stays so, although its usage was put
-        # anew for the blocks that left it.
+        # The store removes keys after it has put all pairs: a removed log does not come back by the
+        # usage that is put for the blocks that left it.
         removed = [layout.block_key(at) for at in change.removed_blocks]
         removed += [layout.ledger_key(ledger_id) for ledger_id in change.removed_ledgers]
         removed += [layout.log_key(number) for number in change.removed_logs]
-        # Read before the write: the first use would find the new values in the store otherwise.
+        # ``logs`` is read before the write: at its first use it would otherwise find the new values
+        # in the store, and count them twice.
         kept = {**self.logs, **logs}
         self.store.write(pairs, removed)
         # Only after the write: where it fails, nothing was changed.

@@ -27,7 +27,7 @@ INDEX_DIRECTORY = "index"
 # A checkpoint writes 40 bytes for each 64 KiB of entries: small buffers keep the memory small.
 WRITE_BUFFER_BYTES = 4 * 1024 * 1024
 LOG_FILES_KEPT = 2
-# ``part.OWN_FILES`` counts on it.
+# ``OWN_FILES`` in ``part`` has room for as many.
 OPEN_FILES_MAX = 64
 
 # How RocksDB's messages begin where its files are not what it wrote. Everything else (another
@@ -94,7 +94,8 @@ def _damage_in(store: RocksStore) -> str:
     ``OSError`` for what says nothing against the files.
     """
     try:
-        # Not all of it: that would take minutes at each start of a large bookie.
+        # Blocks and ledgers are left out: to read them all would take minutes at each start of a
+        # large bookie.
         for prefix in (b"e", b"m"):
             for _ in store.descend(prefix + b"\xff", prefix):
                 pass

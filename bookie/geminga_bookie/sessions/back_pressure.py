@@ -67,13 +67,12 @@ class MemoryBackPressure:
         is_held = self._is_closed or self.is_full()
         if is_held == self.is_held:
             return
-        # Before the connections are told, as one that joins meanwhile goes by it.
+        # Set before the connections are told: ``join`` goes by it.
         self.is_held = is_held
         self.holds += is_held
         # A copy: a connection that is released may end, and leave, at once.
         for connection in list(self.connections):
-            # Each connection has other reasons of its own to be held: this one is lifted, not all
-            # of them.
+            # A connection that is held for other reasons too stays held.
             connection.set_held(is_held=is_held)
 
     def close(self) -> None:

@@ -47,7 +47,7 @@ class ClientConnection(asyncio.Protocol, ABC):
     def __init__(self, context: SessionContext) -> None:
         self._context = context
         self.principal = ANONYMOUS
-        # Keeps the beginning of a frame whose rest has not come yet: at most one frame for each
+        # It keeps the beginning of a frame whose rest has not come yet: at most one frame for each
         # connection.
         self._frames = FrameReader(context.config.frame_bytes_max)
         # What answers are written to; None before and after the connection, and while it is
@@ -61,7 +61,7 @@ class ClientConnection(asyncio.Protocol, ABC):
         self._is_admitted = False
         # The transport is paused exactly while this is not 0.
         self._held_by = 0
-        # Little: the socket is paused from the first read on.
+        # What came too early. It is little, as the socket is paused from the first read on.
         self._early = b""
 
     @abstractmethod
@@ -78,13 +78,13 @@ class ClientConnection(asyncio.Protocol, ABC):
         peer = transport.get_extra_info("peername")
         self._host = str(peer[0]) if peer else "unknown"
         # BookKeeper's protocol has no words for a refusal: the end of the connection has to do.
-        # From here to ``connection_lost`` it counts against the limits, once.
+        # From here to ``connection_lost`` the connection counts against the limits.
         self._is_admitted = context.limits.admit(self._host) is None
         if not self._is_admitted:
             self.abort()
             return
         context.back_pressure.join(self)
-        # Before anything can arrive: what does is not looked at until the client is known to be
+        # Held before anything can arrive: nothing is looked at until the client is known to be
         # allowed.
         self._hold(HELD_BY_AUTHORIZATION)
         context.spawn(self._authorize(), name="authorize a connection")
@@ -104,8 +104,8 @@ class ClientConnection(asyncio.Protocol, ABC):
             # read comes through.
             if self._transport is not None:
                 self._transport.pause_reading()
-            # Other reasons only stop the socket. What has been read already is taken: it is one
-            # read's worth.
+            # The other reasons only stop the socket: the session takes what has been read already,
+            # which is no more than one read.
             if self._held_by & _EARLY:
                 self._early += data
                 return
@@ -191,7 +191,8 @@ class ClientConnection(asyncio.Protocol, ABC):
         except (GemingaError, TimeoutError) as error:
             log.warning("connection refused", extra={"why": str(error)})
             self.abort()
-        # The bookie closes, or an error of ours: an unauthorized connection must not stay open.
+        # The bookie closes, or the authorization has a bug: an unauthorized connection must not
+        # stay open.
         except BaseException:
             self.abort()
             raise
@@ -234,7 +235,8 @@ class ClientConnection(asyncio.Protocol, ABC):
 
     def _take_early(self, reason: int) -> None:
         """Go on with what came while the connection was held for ``reason``."""
-        # Taken out first: ``data_received`` may have to keep it again, for another reason.
+        # Emptied first: ``data_received`` keeps the bytes again where another reason holds the
+        # connection.
         early, self._early = self._early, b""
         self._release(reason)
         if early and self._transport is not None:

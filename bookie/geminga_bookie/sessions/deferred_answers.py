@@ -81,8 +81,8 @@ class DeferredAnswers(ABC, Generic[PendingT]):
         if self._is_closed:
             return
         self._pending.append(pending)
-        # Where there is a task it finds this one: it looks at the queue again before it ends,
-        # without an await in between.
+        # A task that runs finds this one too: between its last look at the queue and its end there
+        # is no await.
         if self.task is None:
             self.task = self._spawn(self._drain(), name=self._name)
 
@@ -112,8 +112,8 @@ class AnswerQueue(DeferredAnswers[MakeAnswer]):
         pieces: list[bytes] = []
         size = 0
         while self._pending and size < WRITE_BYTES:
-            # Off the queue before it is made: while it waits for the disk, ``close`` may clear the
-            # queue.
+            # Taken off the queue before it is made: while it waits for the disk, ``close`` may
+            # clear the queue.
             answer = await self._pending.popleft()()
             pieces += answer
             size += sum(map(len, answer))

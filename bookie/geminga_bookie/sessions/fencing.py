@@ -47,7 +47,7 @@ def fence(
     # Also where an earlier request has journalled the fence and it is not durable yet: this one
     # must not be answered before it is.
     journal.append_mark(Fence(ledger_id, master_key))
-    # In the same turn as the mark: the writer task may take the group in the next one.
+    # Put down in the same turn as the mark: in the next one the writer task may take the group.
     journal.forming.waiters.append((_fence_written, (ledger, when_fenced, argument)))
     return False
 
@@ -57,5 +57,5 @@ def _fence_written(fenced: tuple[Ledger, WhenFenced, object], is_written: bool) 
     if is_written and not ledger.is_fence_durable:
         ledger.is_fence_durable = True
         log.info("ledger fenced", extra={"ledger": ledger.ledger_id})
-    # Last: it reads the entry, and what it answers must not be older than the fence.
+    # Called last: the caller reads the entry now, and its answer must not be older than the fence.
     when_fenced(argument, is_written)

@@ -94,8 +94,8 @@ class LongPolls:
             lac = self.last_confirmed.find(ledger_id)
         except BookieRefusal:
             return
-        # Where only the disk knows, every reader is answered, from there. A copy, as each ``_end``
-        # takes its poll out of the dict.
+        # Where only the disk knows, every reader is answered, from there. The list is a copy,
+        # because each ``_end`` takes its poll out of the dict.
         for poll in list(polls):
             if lac is None or poll.previous_lac < lac:
                 self._end(poll, True)  # noqa: FBT003 as above

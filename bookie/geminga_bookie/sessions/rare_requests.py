@@ -50,7 +50,7 @@ class RareRequests:
             write=write,
             on_drained=on_drained,
         )
-        # Both push their answers to one queue: what one client asked for is answered in its order.
+        # Both push their answers to one queue, which keeps the order of the requests.
         self._v3 = V3Requests(context, queue, write, begin_tls=begin_tls)
         self._batch_reads = BatchReads(context, queue, write)
 
@@ -82,7 +82,7 @@ class RareRequests:
     def close(self) -> None:
         """Drop what is pending: the connection is gone."""
         self.queue.close()
-        # Behind the queue, which refuses what the end of a wait might still push.
+        # After the queue, which from then on refuses what the end of a wait might push.
         self._v3.reads.close()
 
 

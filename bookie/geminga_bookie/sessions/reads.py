@@ -52,8 +52,8 @@ class ReadQueue(DeferredAnswers[PendingRead]):
 
     def close(self) -> None:
         """Drop all that is pending: the connection is gone."""
-        # Before ``super`` clears the queue and cancels the task: nothing is counted down for these
-        # later.
+        # All reads in progress are subtracted at once: the task, which ``super`` cancels, subtracts
+        # none.
         self._counters.reads_in_progress -= self._in_progress
         self._in_progress = 0
         super().close()
@@ -96,8 +96,7 @@ class ReadQueue(DeferredAnswers[PendingRead]):
         counters = self._counters
         done = codes.pop(ReturnCode.EOK, 0)
         failed = sum(codes.values())
-        # Never subtracted twice: ``close``, which subtracts all, cancels this task before it gets
-        # here.
+        # After ``close``, which subtracts all, the cancelled task does not get here.
         self._in_progress -= done + failed
         counters.reads_in_progress -= done + failed
         counters.reads += done

@@ -87,8 +87,8 @@ class Session(ClientConnection):
         self._replied_reads = 0
         self._replied_bytes = 0
         self._came_s = 0.0
-        # The journal's group that our latest adds are in, and their ids. ``_ids`` belongs to it.
-        # Another forming group than this one means that a new waiter is needed.
+        # The journal's group that our latest adds are in, and their ids. ``_ids`` belongs to that
+        # group. Where the journal forms another one, a new waiter is needed.
         self._group: Group | None = None
         self._ids: list[bytes] = []
 
@@ -103,8 +103,7 @@ class Session(ClientConnection):
 
     def pause_writing(self) -> None:
         """The client takes its answers too slowly: make no more, and take no requests."""
-        # Both are told before the socket is held: what their tasks make next waits for
-        # ``resume_writing``.
+        # The tasks of both queues make no further answers until ``resume_writing``.
         self._reads.can_write.clear()
         if self._rare is not None:
             self._rare.queue.can_write.clear()
@@ -146,8 +145,8 @@ class Session(ClientConnection):
                 if ids:
                     self._journal_adds(buffer, run_start, start - FRAME_SIZE_BYTES, ids)
                     ids = []
-                # What ends a run comes after the run in the journal too: a fence behind an add must
-                # not be durable before it.
+                # The run was journalled first: a fence that comes behind an add must not be durable
+                # before it.
                 if self._decide(buffer, start, end, replies):
                     run_start = start - FRAME_SIZE_BYTES
                     ids.append(buffer[start + _ENTRY_OFFSET : start + _IDS_END])
@@ -174,7 +173,7 @@ class Session(ClientConnection):
             self._ids = ids
             group.waiters.append((self._adds_done, ids))
         else:
-            # The list that the waiter was given: what joins it is answered with it.
+            # The waiter was given this list: the ids that join it are answered with the others.
             self._ids += ids
         if size == len(buffer):
             journal.append_adds(buffer, len(ids))
@@ -185,7 +184,7 @@ class Session(ClientConnection):
             journal.append_adds(memoryview(buffer)[start:end], len(ids))
         self._storage.write_cache.active_bytes += size + ENTRY_OVERHEAD_BYTES * len(ids)
         self._counters.add_bytes += size
-        # Last, when everything is counted: it may stop the reading of all sockets, this one's too.
+        # Called when everything is counted: it may stop the reading of all sockets, this one's too.
         self._after_adds()
 
     def _adds_done(self, ids: list[bytes], is_written: bool) -> None:  # noqa: FBT001 a Waiter
@@ -324,7 +323,8 @@ class Session(ClientConnection):
             counters = self._counters
             counters.reads += self._replied_reads
             counters.read_bytes += self._replied_bytes
-            # All reads of one piece share its time: the clock is read twice for all of them.
+            # All reads of one piece of the socket share one duration: the clock is read twice for
+            # all.
             took_s = counters.clock.monotonic() - self._came_s
             counters.read_durations.add(took_s * 1000, self._replied_reads)
             self._replied_reads = self._replied_bytes = 0

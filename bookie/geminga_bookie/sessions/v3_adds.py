@@ -79,7 +79,7 @@ class V3Adds:
         self._storage.write_cache.active_bytes += len(frame) + ENTRY_OVERHEAD_BYTES
         context.counters.add_bytes += len(frame)
         self._answer_when_durable(request)
-        # To the list that the waiter of this group has, as the line before has made sure.
+        # The line before has made sure that the waiter of this group has this list.
         self._ids.append(entry[: _IDS.size])
         context.after_adds()
 
@@ -96,7 +96,8 @@ class V3Adds:
         # In memory at once, so that readers may see it before it is durable. That is no harm: the
         # writer knows the entries to be confirmed already.
         self._storage.set_explicit_lac(ledger_id, asked.masterKey, body)
-        # Each goes to the journal, in the order in which they came: replay keeps the last one.
+        # The journal keeps all of them in the order in which they came, and replay ends with the
+        # last one.
         self._journal.append_mark(ExplicitLac(ledger_id, asked.masterKey, body))
         self._answer_when_durable(request)
         self._context.counters.lac_writes += 1

@@ -105,15 +105,14 @@ class V3Reads:
     # Callbacks.
 
     def _fenced(self, request: pb.Request, is_written: bool) -> None:  # noqa: FBT001 a WhenFenced
-        # Raised in the queue, which turns it into an answer and counts it, as for every read.
+        # The error is raised in the queue, where ``_answer`` counts it and makes an answer of it.
         async def fail(request: pb.Request) -> pb.Response:
             raise BookieFailed(request.readRequest.ledgerId, request.readRequest.entryId)
 
         self._answer_later(request, self._read_alone if is_written else fail)
 
     def _poll_over(self, poll: LongPoll, is_news: bool) -> None:  # noqa: FBT001 a WhenOver
-        # Into the queue, like any read: what is confirmed is looked up when its turn comes, and may
-        # be more by then.
+        # The answer is made in the queue, like any read's: by its turn even more may be confirmed.
         request = self._polls.pop(poll)
         self._answer_later(request, partial(self._news, is_update=is_news))
 
@@ -124,8 +123,7 @@ class V3Reads:
 
     async def _answer(self, request: pb.Request, make: MakeResponse) -> Sequence[bytes]:
         try:
-            # Each ends in an answer, with two exceptions: a wait begins, or the connection goes
-            # meanwhile.
+            # There is no answer in two cases: a wait begins, or the connection goes meanwhile.
             response = await make(request)
         except BookieRefusal as refusal:
             self._context.counters.reads_failed += 1
