@@ -31,7 +31,7 @@ from textwrap import indent
 
 from geminga_runtime.errors import GemingaError
 
-# A message names so many: it is read on a screen and in a log.
+# So many are named in a message, which people read on a screen or in a log.
 _LEDGERS_NAMED_MAX = 20
 _FILES_NAMED_MAX = 5
 # What an operator can do about a bookie that has lost some of its entries, and knows it.

@@ -99,8 +99,8 @@ async def serve(config: BookieConfig, stop: StopRequest) -> None:
         await stack.enter_async_context(bookie)
         metrics = PartMetrics(PART)
         metrics.collectors.append(BookieMetrics(bookie).collect)
-        # After the bookie, whose id it has in elections and locks; before HTTP, which shows its
-        # metrics.
+        # Opened after the bookie, whose id it has in elections and locks, and before HTTP, which
+        # shows its metrics.
         if config.auto_recovery_enabled:
             daemon = auto_recovery(config, bookie.bookie_id, zookeeper, clock)
             await stack.enter_async_context(daemon)
@@ -176,7 +176,7 @@ async def wait_for_end(bookie: Bookie, stop: StopRequest) -> None:
     Raises ``BookieError`` when it can take no more adds until it is started again. The process ends
     then, as upstream's do, so that a supervisor starts a new one.
     """
-    # Tasks of the bookie, which cancels the one that is left when it closes.
+    # Both are tasks of the bookie, which cancels the one that is left when it closes.
     asked = bookie.spawn(stop.wait(), name="stop request")
     failed = bookie.spawn(bookie.failed.wait(), name="failure")
     await asyncio.wait({asked, failed}, return_when=asyncio.FIRST_COMPLETED)

@@ -60,8 +60,8 @@ class Registration(Service):
     async def _open(self, stack: AsyncExitStack) -> None:
         self._is_open = True
         stack.push_async_callback(self._leave)
-        # Before the first registration, so that a session which ends in the middle of it is
-        # noticed.
+        # Listening begins before the first registration, so that a session which ends in the middle
+        # of it is noticed.
         self._coordination.on_session(self._session_changed)
         await self._register()
         self.spawn_lasting(self._register_when_wanted, name="registration")
@@ -101,8 +101,8 @@ class Registration(Service):
                 raise
 
     async def _register(self) -> None:
-        # Read once for the whole of it. If it changes during the awaits, ``review`` has asked for
-        # another turn.
+        # This is read once. If it changes during the awaits below, ``review`` has asked for another
+        # turn.
         is_read_only = self._is_read_only()
         here, elsewhere = (
             f"{AVAILABLE_PATH}/{self._bookie_id}",
@@ -128,8 +128,8 @@ class Registration(Service):
         self._is_open = False
         try:
             async with asyncio.timeout(LEAVE_TIMEOUT_S):
-                # Both, as a move between them may have been cut short. Writers stop choosing this
-                # bookie before its listener closes.
+                # Both nodes are deleted, as a move between them may have been cut short. Writers
+                # stop choosing this bookie before its listener closes.
                 await self._delete(f"{AVAILABLE_PATH}/{self._bookie_id}")
                 await self._delete(f"{READ_ONLY_PATH}/{self._bookie_id}")
         except (CoordinationError, TimeoutError) as error:

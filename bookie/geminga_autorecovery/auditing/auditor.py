@@ -85,7 +85,7 @@ class Auditor:
             ),
         )
         self._marks = UnderreplicationMarks(coordination, clock)
-        # Used by the task of the audits alone: the checks read without watches, and sleep.
+        # Only the task of the audits uses watches: the checks sleep until they are due.
         self._watches = Watches(coordination)
         # Which bookies are missing, and when that is acted on. New with each term.
         self._lost = LostBookies(frozenset())
@@ -105,8 +105,8 @@ class Auditor:
         # Nothing is watched or checked before the bookies of the cookies are known: a bookie that
         # was lost before this term would otherwise never have been seen, and not be missed.
         await self._persist(self._begin)
-        # An error that none of them expects ends the term; the election begins another. Cancelled
-        # with ``run``, all of them: no check of an earlier term goes on.
+        # An error that none of them expects ends the term; the election begins another. When
+        # ``run`` is cancelled, all tasks are: no check of an earlier term goes on.
         async with asyncio.TaskGroup() as group:
             group.create_task(self._repeat(self._watch_once), name="auditor: bookies")
             for check in self._checks:
@@ -150,7 +150,7 @@ class Auditor:
 
     async def _watch_once(self) -> None:
         """Read which bookies are registered; then audit if that is due, or wait for a change."""
-        # Before everything that is read in this turn: what changes after it was read ends the wait
+        # Called before anything is read in this turn: what changes after it was read ends the wait
         # below at once.
         self._watches.begin()
         # The node switches all of auto-recovery off (upstream: ``bookkeeper shell autorecovery
@@ -167,7 +167,8 @@ class Auditor:
         if due_s <= now_s:
             await self._audit()
             return
-        # Until a bookie comes or goes, the switch or the grace changes, or an audit is due.
+        # The wait ends when a bookie comes or goes, the switch or the grace changes, or an audit is
+        # due.
         await self._watches.wait(min(due_s - now_s, self._config.rescan_interval_s))
 
     async def _observe(self) -> None:
@@ -207,14 +208,13 @@ class Auditor:
             except LedgerError as error:
                 self._skip(ledger_id, error)
                 return
-            # Closed ledgers and open ones: whether an open one is taken from its writer, the worker
-            # decides.
+            # Open ledgers are marked too: whether one is taken from its writer, the worker decides.
             await self._mark(stored, bookies_of(stored.metadata) - live)
 
         # Broken off, the audit is still due: the lost bookies stay lost.
         if await self._visit_ledgers(visit, at_once_max=self._config.metadata_reads_max):
-            # Behind the last mark: an auditor that dies before leaves the loss to the next one,
-            # which begins with an audit.
+            # Noted after the last mark: an auditor that dies before leaves the loss to the next
+            # one, which begins with an audit.
             self._lost.audited(live)
             # 0 switches the regular audits off; losses are audited all the same.
             interval_s = self._config.auditor_periodic_bookie_check_interval_s or math.inf

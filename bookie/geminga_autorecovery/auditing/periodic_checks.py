@@ -65,7 +65,8 @@ class ReadingCheck(PeriodicCheck):
         """The bookies that did not give an entry, and those that are gone."""
         faults = await self.repair.check_stored(stored)
         self.counters.ledgers_checked += 1
-        # All kinds of findings: the mark names the bookie, and the worker finds out what it lacks.
+        # The mark only names the bookies, whatever the finding: the worker finds out what they
+        # lack.
         return frozenset().union(*(fault.bookies for fault in faults))
 
     def finish(self, took_s: float) -> None:
@@ -104,8 +105,8 @@ class ReplicasCheck(PeriodicCheck):
         found = Replicas(frozenset(), quorum.write_quorum)
         for fragment in fragments_of(metadata):
             found = found.joined(await count_replicas(fragment, quorum, lists))
-        # Each ledger counts once, for its entry with the fewest copies. Below the ack quorum the
-        # ledger may lose entries with the next bookie; without any copy it has lost some already.
+        # Each ledger counts once, for its entry with the fewest copies. Below the ack quorum there
+        # are fewer copies than the writer's add was confirmed with.
         self._without += found.fewest <= 0
         self._below_ack += 0 < found.fewest < metadata.ack_quorum
         self._below_write += metadata.ack_quorum <= found.fewest < metadata.write_quorum
@@ -142,7 +143,7 @@ class PlacementCheck(PeriodicCheck):
             quorum = quorum_of(stored.ledger_id, metadata)
             # By the racks that are known now: an operator may have moved a bookie since.
             is_well = is_adhering(metadata, quorum, self.repair.registry.racks, self.registered)
-            # Only counted, as upstream: copies that are badly placed are still copies.
+            # As upstream, the ledger is only counted: badly placed copies are still copies.
             self._badly_placed += not is_well
         return frozenset()
 

@@ -45,8 +45,8 @@ class LostBookies:
         # Where only some are back, all count as lost until the audit, which looks anew which are
         # registered.
         self.lost |= self._known - available
-        # Disjoint from here on: ``observe`` finds each loss once, however often it is called
-        # meanwhile.
+        # Known and lost bookies are disjoint from here on, so that ``observe`` finds each loss
+        # once.
         self._known -= self.lost
         if not self.lost:
             return

@@ -61,7 +61,7 @@ async def recover(
     finished for ``busy_wait_s`` seconds. The cookie stays. Raises ``CoordinationError``.
     """
     await prepare_underreplication(coordination)
-    # The same locks as the workers take: a ledger is never moved by two at once.
+    # These are the locks that workers take, so that no worker moves the same ledger meanwhile.
     claims = Claims(coordination, random, holder="recover")
     ledger_ids = await ledgers_of(bookie_id, coordination, repair.store)
     # Each in turn, and not side by side: a tool should not take more of the cluster than a worker

@@ -88,8 +88,8 @@ async def decommission(
     # The ledgers still on the bookie, and when their number last went down.
     left, moved_at_s = ledger_ids, clock.monotonic()
     while True:
-        # By the metadata and not by the marks: only where the bookie is in no ensemble may its
-        # cookie go.
+        # The metadata counts and not the marks: the cookie may go only when the bookie is in no
+        # ensemble.
         before, left = left, await still_on(bookie_id, left, store)
         progress = Progress(len(ledger_ids), len(ledger_ids) - len(left))
         on_progress(progress)

@@ -49,15 +49,15 @@ class LedgerChecker:
         Only ``registered`` bookies are asked. ``suspects`` are also asked for the list of all
         entries that they have, though only some are read. Raises ``UnsupportedLedger``.
         """
-        # Three sources, each overriding the one before: who is registered, what the suspects say
-        # they have, and what reading shows.
+        # There are three sources, each of which overrides the one before: the registrations, the
+        # suspects' own lists, and what reading shows.
         quorum = quorum_of(stored.ledger_id, stored.metadata)
         asked = suspects & registered & bookies_of(stored.metadata)
         lists = await self.entry_lists.ask(stored.ledger_id, asked) if asked else {}
         faults: list[FaultyFragment] = []
         for fragment in fragments_of(stored.metadata):
-            # By the index in the ensemble, as each fragment has its own. A bookie that is not
-            # registered is GONE whatever it may have, and is neither asked nor read.
+            # Findings are by the index in the ensemble, as each fragment has its own. A bookie that
+            # is not registered is GONE whatever it may have, and is neither asked nor read.
             findings = {
                 index: Finding.GONE
                 for index, bookie in enumerate(fragment.ensemble)
@@ -86,7 +86,7 @@ class LedgerChecker:
         registered: frozenset[str],
     ) -> dict[int, Finding]:
         """Read some entries of a closed fragment; returns what is wrong, by index of the bookie."""
-        # All bookies of the fragment together, so that the batches below are full.
+        # The reads of all bookies go into one list, so that the batches below are full.
         wanted = [
             (index, entry_id)
             for index, bookie in enumerate(fragment.ensemble)

@@ -38,8 +38,7 @@ class FragmentCopier:
     clock: Clock = field(kw_only=True)
     config: AutoRecoveryConfig = field(kw_only=True)
     counters: WorkerCounters = field(kw_only=True)
-    # By the clock: the rate allows the next batch from then on. Of all copying together, whichever
-    # ledger it is for.
+    # By the clock: the rate allows the next batch from then on. It holds for all ledgers together.
     next_batch_s: float = field(default=0.0, init=False)
 
     async def copy(
@@ -64,7 +63,7 @@ class FragmentCopier:
         left = list(islice(entry_ids, 2 * entries_max))
         while left:
             batch_ids = plan.next_ids(left, bytes_max, bytes_max)
-            # New for each batch, as ``wanted`` is.
+            # ``wanted`` is of one batch, so that each gets an object of its own.
             batch = _Batch(self.copies, stored, fault, quorum, replacements, plan)
             # Wait for the rate; read the batch; store it; work out when the next one may begin.
             delay_s = self.next_batch_s - self.clock.monotonic()
@@ -126,7 +125,8 @@ class _Batch:
         # that are still missing, and so on.
         found: dict[int, bytes] = {}
         sources = {entry_id: self._sources(entry_id) for entry_id in self.wanted}
-        # At most ``write_quorum`` rounds: no more bookies than that should have an entry.
+        # No more bookies than ``write_quorum`` should have an entry, so that there are no more
+        # rounds.
         for attempt in range(self.quorum.write_quorum):
             missing = [each for each in self.wanted if each not in found]
             asked = [

@@ -141,8 +141,7 @@ class _CopyReads:
         try:
             link.read(self._ledger_id, entry_id, self, index)
         except BookieUnavailable:
-            # Before ``answers`` is called, where the bookie is down: the result is there already
-            # then.
+            # Where the bookie is down, the result is there before ``answers`` is called.
             self._finish(index, Copy(flaw=Flaw.UNHEARD, why=why_not))
 
     async def answers(self, timeout_s: float) -> list[Copy]:

@@ -66,8 +66,7 @@ async def count_replicas(
 ) -> Replicas:
     """Count, by the lists, the copies of all entries of a fragment that has an end."""
     found = Replicas(frozenset(), quorum.write_quorum)
-    # A fragment without entries has a last entry below its first one: no turn, and nothing is
-    # lacking.
+    # A fragment without entries has a last entry below its first one: then nothing is lacking.
     for first in range(fragment.first_entry, fragment.last_entry + 1, ENTRIES_PER_TURN):
         last = min(first + ENTRIES_PER_TURN - 1, fragment.last_entry)
         found = found.joined(replicas_of(fragment, quorum, lists, first, last))

@@ -60,7 +60,7 @@ class ReplicationWorker(Service):
         # last.
         self._failures: OrderedDict[int, int] = OrderedDict()
         # Deferred: the ledger's lock is kept for a while, so that no worker tries it again at once.
-        # One place for each ledger that is deferred, and one for the claim that is being worked on.
+        # Each deferred ledger takes one place, and so does the claim that is being worked on.
         self._deferred_room = asyncio.Semaphore(config.ledgers_deferred_max)
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -100,7 +100,8 @@ class ReplicationWorker(Service):
             if not is_deferred:
                 self._deferred_room.release()
         if claim is None:
-            # Until a mark comes or a lock goes. ``take`` began the watches before it read anything.
+            # The wait ends when a mark comes or a lock goes. ``take`` began the watches before it
+            # read anything.
             await self._claims.watches.wait(self._config.rescan_interval_s)
             await asyncio.sleep(SCAN_PAUSE_S)
 
@@ -159,7 +160,8 @@ class ReplicationWorker(Service):
             delay_s = self._config.failed_ledger_grace_s / (1 << halvings)
         self._repair.counters.ledgers_deferred += 1
         log.info("ledger put off", extra={"ledger": ledger_id, "delay_s": delay_s})
-        # Another task, so that this worker goes on with the next ledger meanwhile.
+        # The claim waits in another task, so that this worker goes on with the next ledger
+        # meanwhile.
         task = self.spawn(
             self._let_go(claim, delay_s, is_unclosed=is_unclosed),
             name=f"ledger {ledger_id} put off",

@@ -90,7 +90,7 @@ class Claims:
         """Claim this ledger, marked or not; None where it is claimed already."""
         await self._locks.settle()
         stat = await self._coordination.exists(mark_path(ledger_id))
-        # Looked at before the lock is taken, as in ``take``.
+        # The mark is looked at before the lock is taken, as in ``take``.
         claim = Claim(ledger_id, -1 if stat is None else stat.version)
         return claim if await self._locks.take(ledger_id) else None
 
@@ -100,7 +100,7 @@ class Claims:
         try:
             if claim.mark_version >= 0:
                 with suppress(NodeMissing, VersionMismatch):
-                    # First the mark, then the lock: in the other order another worker could claim
+                    # The mark goes before the lock: in the other order another worker could claim
                     # the ledger for a mark that is about to go.
                     await self._coordination.delete(path, version=claim.mark_version)
                     # The directories above that have become empty go as well.

@@ -50,7 +50,7 @@ async def enable(coordination: Coordination) -> bool:
 async def disable(coordination: Coordination) -> bool:
     """Switch auto-recovery off until it is enabled again; False where it was off."""
     try:
-        # Persistent: it outlives the tool that made it, and every daemon.
+        # The node is persistent: it outlives the tool that made it, and every daemon.
         await coordination.create(DISABLED_PATH, make_parents=True)
     except NodeExists:
         return False

@@ -59,8 +59,8 @@ async def visit_all(
     It is raised after all visits of its group have ended, and no further group begins.
     """
     for start in range(0, len(ledger_ids), at_once_max):
-        # In groups, and not as a stream: the slowest of a group holds up the next one, which keeps
-        # the bound simple.
+        # Groups are simpler than a stream with a bound, at the price that the slowest visit of a
+        # group holds up the next one.
         results = await asyncio.gather(
             *map(visit, ledger_ids[start : start + at_once_max]), return_exceptions=True
         )

@@ -58,8 +58,8 @@ class LedgerLocks:
                 await self.coordination.create(
                     lock_path(ledger_id), self.content, ephemeral=True, make_parents=True
                 )
-        # Another holder's. One of our own, of an attempt without an answer, was released by
-        # ``settle`` before: callers call that first.
+        # It is another holder's. A lock of our own, from an attempt without an answer, is not there
+        # any more: callers call ``settle`` first.
         except NodeExists:
             self._doubtful.discard(ledger_id)
             return False
@@ -86,7 +86,7 @@ class LedgerLocks:
         self._doubtful.add(ledger_id)
         async with asyncio.timeout(self.answer_timeout_s):
             stat = await self._ours(ledger_id)
-            # By the version: a lock that another holder has made in between is not deleted.
+            # The version protects a lock that another holder has made in between.
             if stat is not None:
                 with suppress(NodeMissing, VersionMismatch):
                     await self.coordination.delete(lock_path(ledger_id), version=stat.version)
@@ -94,7 +94,8 @@ class LedgerLocks:
 
     async def settle(self) -> None:
         """Release what could not be released before."""
-        # A copy, as ``release`` changes the set. The first error ends it: the rest stays doubtful.
+        # ``sorted`` makes a copy, as ``release`` changes the set. The first error ends it: the rest
+        # stays doubtful.
         for ledger_id in sorted(self._doubtful):
             await self.release(ledger_id)
 
@@ -104,7 +105,7 @@ class LedgerLocks:
             value, stat = await self.coordination.get(lock_path(ledger_id))
         except NodeMissing:
             return None
-        # Both: this session has other holders, and a new session of ours does not own what the old
-        # one left.
+        # Both must fit: this session has other holders, and the lock of an earlier session of ours
+        # goes with that session.
         is_own_session = stat.ephemeral_owner == self.coordination.session_id
         return stat if is_own_session and value == self.content else None

@@ -93,8 +93,8 @@ class UnderreplicationMarks:
                 added = tuple(each for each in sorted(missing) if each not in known)
                 if added:
                     mark = self._new_mark(known + added)
-                # Written even where nothing was added: the version rises, and a worker that has
-                # just found the ledger whole leaves the mark.
+                # The mark is written even where nothing was added: the version rises, and a worker
+                # that has just found the ledger whole leaves the mark.
                 await self.coordination.set(path, mark.encode(), version=stat.version)
                 return
         # The audit is tried again as a whole, see ``Auditor._persist``.

@@ -19,7 +19,7 @@ class Watches:
 
     def __init__(self, coordination: Coordination) -> None:
         self._coordination = coordination
-        # One for all that is watched: the caller reads everything anew in any case.
+        # One event is enough for all watches: the caller reads everything anew in any case.
         self._changed = asyncio.Event()
         # What is watched: the kind of request and the path. Bounded by the nodes there are.
         self._watched: set[tuple[str, str]] = set()

@@ -64,7 +64,7 @@ class AdminAccess(Service):
         self.index_files = index_files
         self.configuration = configuration
         self.random = random
-        # Both only ask ZooKeeper. What needs connections to bookies is ``ledgers``.
+        # Both ask only ZooKeeper; the client of ``ledgers`` also connects to bookies.
         self.store = LedgerStore(coordination, clock=clock, random=random, config=_LEDGER_CONFIG)
         self.registry = BookieRegistry(coordination, random=random, config=_LEDGER_CONFIG)
         self._ledgers: Ledgers | None = None
@@ -80,7 +80,7 @@ class AdminAccess(Service):
 
     async def ledgers(self) -> Ledgers:
         """The BookKeeper client, opened by the first call. Raises ``CoordinationError``."""
-        # Also while the first call opens it: the others wait, and get the same client.
+        # While the first call opens the client, others wait for it here.
         async with self._opening:
             if self._ledgers is None:
                 assert self._stack is not None, "used while it is open"
@@ -108,7 +108,8 @@ class AdminAccess(Service):
             # A coroutine that is never awaited would be reported as a mistake.
             work.close()
             raise Refused(HTTPStatus.CONFLICT, f"{job} is going on already; its end is in the log")
-        # In the same turn as the look above: of two orders at once, the second one is refused.
+        # Nothing is awaited since the check above: of two orders at once, the second one is
+        # refused.
         self.jobs.add(job)
         self.spawn(self._run(job, work), name=job)
 
@@ -116,7 +117,7 @@ class AdminAccess(Service):
         log.info("order begins", extra={"order": job})
         try:
             await work
-        # There is no client any more to be told: its answer went out when the order began.
+        # Only the log can tell: the client got its answer when the order began.
         except (GemingaError, OSError, TimeoutError) as error:
             log.warning("order failed", extra={"order": job, "error": repr(error)})
         else:

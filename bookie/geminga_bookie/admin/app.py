@@ -50,7 +50,7 @@ class BookieAdmin:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        # Compared as it came: none of the paths has a character that could be escaped.
+        # Paths are compared as they came: none of ours has a character that is ever escaped.
         raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
         # Without empty segments, as upstream's server takes a path.
         path = b"/" + b"/".join(filter(None, raw_path.split(b"/")))

@@ -113,7 +113,7 @@ async def trigger_audit(access: AdminAccess, _request: Request) -> Answer:
         raise Refused(
             HTTPStatus.NOT_FOUND, "Exception when do operation. No auditor elected, to do it"
         )
-    # The same value: the auditor takes a write without a change for the order to audit.
+    # The value stays the same: the auditor takes such a write for the order to audit.
     await controls.set_lost_bookie_delay(access.coordination, await _delay_s(access))
     return text_answer("Success trigger audit.")
 

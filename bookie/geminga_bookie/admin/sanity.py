@@ -56,7 +56,7 @@ async def is_sane(access: AdminAccess) -> bool:
         log.warning("bookie failed its sanity test", extra={"error": repr(error)})
         return False
     finally:
-        # The writer may have failed before it was closed: nothing of it may go on behind the test.
+        # The writer may have failed before it was closed: it must do nothing more after the test.
         writer.detach()
         try:
             async with asyncio.timeout(TIMEOUT_S):

@@ -62,7 +62,8 @@ async def state(access: AdminAccess, _request: Request) -> Answer:
 async def is_ready(access: AdminAccess, _request: Request) -> Answer:
     """Tell whether it serves."""
     if access.bookie.failed.is_set():
-        # Upstream's words. HTTP is served only once the bookie is open, so that here it has failed.
+        # These are upstream's words. Here the bookie has failed: HTTP is served only once it is
+        # open.
         words = "Bookie is not fully started yet"
         return text_answer(words, HTTPStatus.SERVICE_UNAVAILABLE)
     return text_answer("OK")

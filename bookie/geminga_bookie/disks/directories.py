@@ -58,8 +58,8 @@ class Directories:
     """The directories of one kind, journal or ledger, in the settings' order; at least one."""
 
     def __init__(self, directories: Iterable[tuple[str, Disk]]) -> None:
-        # The same objects for the whole life of the bookie: what is noted on one of them is seen by
-        # all.
+        # These objects stay the same as long as the bookie lives: what is noted on one of them, all
+        # see.
         self._directories = [Directory(path, disk) for path, disk in directories]
         assert self._directories
         # As the settings name them.

@@ -61,11 +61,11 @@ async def establish_identity(
     ``BadBookieId``, ``CorruptFile``, ``CoordinationError``, ``OSError``.
     """
     try:
-        # Another one in a cookie means that this is not the ZooKeeper of the bookie's cluster.
+        # A cookie with another id means that this ZooKeeper is not that of the bookie's cluster.
         instance_id = (await coordination.get(INSTANCE_ID_PATH))[0].decode()
     except NodeMissing as error:
         raise ClusterNotInitialized(INSTANCE_ID_PATH) from error
-    # First every cookie there is; then all checks; only then what is missing is written.
+    # First the bookie reads every cookie there is, then it checks them, and only then writes any.
     disks = {f"ledger directory {each.path}": each.disk for each in ledgers}
     disks |= {f"journal directory {each.path}": each.disk for each in journals}
     # What each directory holds, None for nothing.
@@ -73,12 +73,12 @@ async def establish_identity(
     for where, disk in disks.items():
         content = await disk.read_file(COOKIE_FILE_NAME)
         try:
-            # A cookie that cannot be read is not one that is missing: it may be another bookie's.
+            # A cookie that cannot be read does not count as missing: it may be another bookie's.
             stored[where] = None if content is None else Cookie.decode(content)
         except MalformedRecord as error:
             raise CorruptFile(f"{COOKIE_FILE_NAME} in {where}", 0, str(error)) from error
     known = [cookie for cookie in stored.values() if cookie is not None]
-    # The first cookie decides; that the others agree with it is checked below, with all they say.
+    # The first cookie decides; ``_agreed_cookie`` checks that the others agree with it.
     bookie_id = _bookie_id(wanted_id, known, f"{coordination.session_id}:{clock.wall_ms()}")
     # What the cookie of a new bookie says.
     expected = Cookie(
@@ -102,7 +102,7 @@ async def establish_identity(
     if len(expected.ledger_dirs) != len(cookie.ledger_dirs):
         raise DirectoriesChanged("ledger", expected.ledger_dirs, cookie.ledger_dirs)
     new_disks = {where: disk for where, disk in disks.items() if stored[where] is None}
-    # For all of them, before the first is written: a refused start must change nothing.
+    # All directories are checked before the first cookie is written: a refused start changes none.
     await _require_no_data(new_disks)
     # Each file is written as a whole or not at all, and durable on return.
     for disk in new_disks.values():

@@ -121,8 +121,7 @@ class EntryLog:
                 path = self.path(number)
                 if number not in self._homes:
                     raise EntryLogMissing(path, self._directories.paths)
-                # A look at each file's size, not at its blocks: these are checked when they are
-                # read.
+                # Only the sizes are checked here; blocks are checked when they are read.
                 size = (await self.open_files.get(number)).file.size
                 if size < usage.end:
                     raise CorruptFile(path, size, f"{usage.end - size} bytes are missing")
@@ -280,7 +279,7 @@ class EntryLog:
     async def _writable_file(self) -> OpenFile:
         """The file that the next block goes to: the current one, or a new one in its place."""
         current = self._current
-        # Looked at once for each batch, so that a file may be larger than the limit by a batch.
+        # The limit is looked at once for each batch, so that a file may pass it by a batch.
         if current is not None and current.file.size < self._file_bytes_max:
             # A file in a directory that became full is given up early, if another one takes files.
             is_well_placed = self._homes[self._current_number].is_preferred
@@ -301,8 +300,7 @@ class EntryLog:
         seed = layout.decode_file_header(path, header)
         assert seed is not None
         current = OpenFile(file, seed)
-        # Only a file that is made and listed counts. Readers may open it from here on, though no
-        # block of it is known yet.
+        # From here on the file counts as existing: it is listed and its header is durable.
         self._homes[number] = home
         self._set_current(number, current)
         await self.open_files.keep(number, current)
@@ -316,8 +314,8 @@ class EntryLog:
             if file.size:  # a crash, or a failed attempt, left a part of it
                 await file.truncate(0)
             await file.append_and_sync([header])
-            # With the header's bytes alone, as nothing more is durable in it. Once the log is given
-            # up, the next list promises all that was.
+            # The list promises the header alone, as nothing more is durable yet. Once the log is
+            # given up, the next list promises all of it.
             await self._lists.write({**self._homes, number: home}, self._sizes)
         except OSError:
             await file.close()
@@ -389,7 +387,7 @@ class EntryLog:
             return range(location.first_entry, location.last_entry + 1)
         async with self.open_files.reading(location.log_number) as (file, seed):
             peeked = min(location.size, layout.BLOCK_HEADER_BYTES + TABLE_PEEK_BYTES)
-            # Most blocks are larger than their table by far: it is read without the entries.
+            # The table is read without the entries, which make up most of a block.
             block = await file.read(location.offset, peeked)
             header = layout.decode_block_header(seed, block, 0)
             needed = 0
@@ -451,7 +449,7 @@ class EntryLog:
         assert self._current is None or self._current_number not in numbers
         # First of all, before anything is awaited: no read opens them any more.
         homes = {number: self._homes.pop(number) for number in sorted(numbers)}
-        # A copy of a damaged block is another place, and is reported anew where it is found.
+        # A copy of a damaged block stands at another place, and is reported anew.
         self._damaged = {each for each in self._damaged if each[0] not in homes}
         for number in homes:
             self._sizes.pop(number, None)

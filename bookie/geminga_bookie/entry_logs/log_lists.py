@@ -48,8 +48,8 @@ class LogLists:
                 if home is directory
             }
             content = layout.encode(listed)
-            # Noted behind the write: a list that could not be written is written with the next
-            # change.
+            # ``_written`` changes after the write: a list that could not be written is tried again
+            # with the next change.
             if self._written.get(directory) != content:
                 await directory.disk.write_file(layout.NAME, content)
                 self._written[directory] = content

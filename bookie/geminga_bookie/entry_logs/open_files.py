@@ -36,8 +36,8 @@ class OpenFile:
 class OpenFiles:
     """Open files by the number of their log; about ``files_max``."""
 
-    # In which directory each log is that exists. ``entry_log`` changes it. The very dict of
-    # ``EntryLog``, so that a log that is being removed is gone here at once.
+    # In which directory each log is that exists. ``entry_log`` changes it. It is the dict of
+    # ``EntryLog`` itself, so that a log that is being removed is gone here at once.
     homes: Mapping[int, Directory]
     files_max: int
     # The one used longest ago first.
@@ -73,7 +73,7 @@ class OpenFiles:
         if home is None:
             raise LogRemoved(name)
         file = await home.disk.open(name)
-        # Closes the file on every way out but the one on which it is kept.
+        # The stack closes the file on every way out but the one on which it is kept.
         async with AsyncExitStack() as unless_kept:
             unless_kept.push_async_callback(file.close)
             seed = await read_seed(file, home.path_of(name))
@@ -98,11 +98,12 @@ class OpenFiles:
         self._files[number] = open_file
         if len(self._files) <= self.files_max:
             return
-        # One for one: a file comes, and at most one goes. Where all are being read, there is one
-        # more than ``files_max`` for a while.
+        # At most one file goes for the one that came. Where all are being read, there are more than
+        # ``files_max`` for a while.
         for old_number, old in self._files.items():
             if old.readers == 0 and old is not open_file:
-                # Off the list before the wait: a read that comes meanwhile opens the file anew.
+                # Taken off the list before the wait: a read that comes meanwhile opens the file
+                # anew.
                 del self._files[old_number]
                 await old.file.close()
                 return

@@ -189,7 +189,7 @@ def cut_blocks(ledger_id: int, entries: Mapping[int, bytes], block_bytes: int) -
         first = ids[low]
         # The entry with which the block reaches its size is the last one in it.
         high = bisect_left(ends, base + block_bytes, low) + 1
-        # At least one entry all the same: ``first`` itself is below that bound.
+        # One entry stays at least: ``first`` itself is below that bound.
         high = min(high, bisect_left(ids, first + BLOCK_SPAN_MAX, low))
         last = ids[high - 1]
         count = high - low
@@ -260,7 +260,7 @@ def decode_block_header(seed: int, buffer: bytes, offset: int) -> BlockHeader | 
         _BLOCK_HEADER.unpack_from(buffer, offset)
     )
     checked_end = offset + BLOCK_HEADER_BYTES - _HEADER_CRC_BYTES
-    # The kind is believed only behind the checksum. A number that is not known raises
+    # The kind is believed only after the checksum. A number that is not known raises
     # ``ValueError``: a newer program wrote it.
     if magic != BLOCK_MAGIC or crc32c(buffer[offset:checked_end], seed) != header_crc:
         return None

@@ -163,7 +163,7 @@ def decode_file_header(path: str, content: bytes) -> FileHeader | None:
 
     Raises ``UnknownFormat`` for a whole header of another kind or version.
     """
-    # First whether the header is whole, then what it says: a torn header may hold any version.
+    # The checksum is checked before the version: a torn header may hold any version.
     if len(content) < FILE_HEADER_BYTES:
         return None
     magic, version, _, number, created_ms, seed = _FILE_HEADER.unpack_from(content)
@@ -184,7 +184,7 @@ def decode_group_header(seed: int, buffer: bytes, offset: int) -> GroupHeader | 
     """The group header at ``offset``; None where there is no whole and right one."""
     if len(buffer) - offset < GROUP_HEADER_BYTES:
         return None
-    # The magic first: nearly all places that are tried in a search fail it, without a checksum.
+    # The magic is checked first: nearly all places that a search tries fail it, without a checksum.
     magic, number, body_bytes, body_crc, header_crc = _GROUP_HEADER.unpack_from(buffer, offset)
     if magic != GROUP_MAGIC:
         return None
@@ -249,7 +249,7 @@ def _decode_adds(path: str, body: bytes, offset: int, end: int) -> list[Add]:
         if end - offset < _ADD.size:
             raise UnknownFormat(path, "a request to add is cut off")
         frame_bytes, _, master_key, ledger_id, entry_id = _ADD.unpack_from(body, offset)
-        # An upper and a lower bound: without the lower one, a size of 0 would be read for ever.
+        # The size has a lower bound too: any smaller one cannot hold what was just read.
         frame_end = offset + _FRAME_SIZE_BYTES + frame_bytes
         if frame_bytes < ADD_FRAME_BYTES_MIN or frame_end > end:
             raise UnknownFormat(path, "a request to add does not end where it says")

@@ -76,14 +76,14 @@ def salvage_places(header: BlockHeader, content: bytes) -> dict[int, slice]:
     sizes: Sequence[int] = struct.unpack_from(f">{header.count}I", content, row)
     starts = _starts(header, content, ids, sizes)
     places: dict[int, slice] = {}
-    # The next entry's beginning, known or not; behind the last one the content's own end.
+    # An entry ends where the next one begins, known or not; the last one where the content ends.
     ends = [*starts[1:], header.content_bytes]
     for entry_id, size, start, end in zip(ids, sizes, starts, ends, strict=True):
         if start == _NOWHERE:
             continue
         # Where the next entry begins is the better end: this one's size may be what is wrong.
         stop = start + size if end == _NOWHERE else end
-        # Not where it would lack its own ids, and not where the block was cut off within it.
+        # The entry must have room for its ids, and must not be cut off by the end of the block.
         if start + _ENTRY_IDS.size <= stop <= len(content):
             places[entry_id] = slice(start, stop)
     return places

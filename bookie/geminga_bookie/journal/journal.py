@@ -149,7 +149,7 @@ class Journal(Service):
         self.spawn(self._write_groups(), name="journal writer")
 
     async def _close(self) -> None:
-        # First what waits, then the task that writes it: ``super`` cancels the writer.
+        # ``super`` cancels the writer task: what waits must be written before that.
         await self.drain()
         await super()._close()
 
@@ -183,9 +183,8 @@ class Journal(Service):
         size = len(requests)
         header = layout.encode_adds_header(size)
         group.chunks += (header, requests)
-        # The checksum runs on over all pieces of the body. Computed here, it is spread over the
-        # reads of the sockets and does not delay the write, which all clients of the group wait
-        # for.
+        # The checksum runs on over all pieces of the body. Computed here, it does not delay the
+        # write, which all clients of the group wait for.
         group.crc = crc32c(requests, crc32c(header, group.crc))
         group.size += size + layout.ITEM_HEADER_BYTES
         # The first item of the group: the writer task may be asleep.
@@ -206,7 +205,8 @@ class Journal(Service):
 
     def _wake(self, group: Group) -> None:
         group.opened_s = self._clock.monotonic()
-        # Both at once, so that ``drain`` does not return between an append and the write of it.
+        # Both events change at once, so that ``drain`` does not return between an append and its
+        # write.
         self._is_idle.clear()
         self._has_work.set()
 

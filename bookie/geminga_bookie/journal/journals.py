@@ -99,8 +99,7 @@ class SpreadJournals:
         group = self.forming
         journal = self._journals[number]
         if number not in group.parts:
-            # One waiter for each journal and shared group, put down with the first item that goes
-            # there.
+            # Each journal gets one waiter for a shared group, with the first item that goes there.
             group.parts[number] = journal.forming
             group.outstanding += 1
             journal.forming.waiters.append((self._part_done, group))
@@ -151,8 +150,8 @@ async def ordered_directories(directories: Directories) -> list[Directory]:
     free = [number for number in range(len(directories)) if number not in numbers.values()]
     for directory, number in numbers.items():
         if number is None and free:
-            # Durable before anything is journalled there: a journal whose number is lost could be
-            # replayed from the mark of another.
+            # The number is durable before anything is journalled there: without it, another
+            # journal's mark could be taken for this one's.
             numbers[directory] = new_number = free.pop(0)
             await directory.disk.write_file(NUMBER_FILE_NAME, b"%d\n" % new_number)
     ordered = sorted(directories, key=lambda directory: numbers[directory] or 0)

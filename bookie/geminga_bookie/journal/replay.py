@@ -73,7 +73,7 @@ class Replay:
         names = await self._disk.list("")
         numbers = (layout.file_number(name) for name in names)
         self.file_numbers = wanted = sorted(number for number in numbers if number is not None)
-        # Numbers without a hole, from the mark's file on. With no mark, the first file there is
+        # The numbers have no hole, from the mark's file on. With no mark, the first file there is
         # counts as the beginning: whether earlier ones are missing cannot be told.
         mark = self._mark
         if mark is not None:
@@ -185,8 +185,8 @@ class Replay:
         """Cut the file off at a bad group; raise ``CorruptFile`` where the group was good once."""
         if not is_last:
             raise CorruptFile(path, offset, "a group is not what was written, and a file follows")
-        # One byte further than the bad group, whose own header may be whole. The tail is at most a
-        # journal file and what is reserved behind it.
+        # The search begins one byte after the bad group's own beginning, because its header may be
+        # whole. The tail is at most a journal file and what is reserved behind it.
         tail = await file.read(offset + 1, file.size)
         if layout.find_group_header(seed, tail) >= 0:
             what = "a group is not what was written, and another group follows"

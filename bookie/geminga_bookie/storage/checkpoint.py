@@ -137,7 +137,7 @@ class Checkpointer(Service):
         """
         storage = self._storage
         async with self.lock:
-            # Else an earlier checkpoint failed: this one finishes it, and what came since stays
+            # Where an earlier checkpoint failed, this one finishes it, and what came since stays
             # active.
             if self._sealed is None:
                 if not storage.ledgers.changed:
@@ -156,14 +156,14 @@ class Checkpointer(Service):
                 # The moment at which the checkpoint has happened. Until here a crash may take back
                 # all that was noted, and then the old marks hold.
                 await storage.index.store.flush()
-                # Before the write cache is released: a read that does not find an entry there
-                # believes ``last_flushed`` whether to look on the disk.
+                # Done before the write cache is released: a read that does not find an entry there
+                # looks on the disk only up to ``last_flushed``.
                 for record in sealed.records:
                     ledger = sealed.ledgers.get(record.ledger_id)
                     if ledger is not None:  # deleted, while the index could not be flushed
                         ledger.last_flushed = record.last_entry
                         storage.ledgers.mark_written(ledger)
-                # Only behind the flush: the files are the only other copy of what it made durable.
+                # Trimming comes after the flush: until then a crash leads back to these files.
                 await self._trim(sealed.marks)
             except OSError:
                 # Blocks that the index does not know are written once more by the next attempt, and
@@ -230,8 +230,8 @@ class Checkpointer(Service):
                 else:
                     self.review()
                 continue
-            # Only after a failure. The request makes the next turn begin without waiting for the
-            # interval.
+            # Reached after a failure only. The request makes the next turn begin without waiting
+            # for the interval.
             await asyncio.sleep(self._config.checkpoint_retry_s)
             self.request()
 
@@ -278,7 +278,8 @@ class Checkpointer(Service):
                 counts=counts,
             )
         )
-        # After the note, which may raise: what was counted and not noted would be counted again.
+        # Counted after the note, which may raise: the next attempt would otherwise count the same
+        # again.
         storage.counts = counts
         for ledger in sealed.ledgers.values():
             ledger.is_new = False

@@ -72,8 +72,8 @@ class LastConfirmed:
             ledger = self.storage.ledgers.find(ledger_id)
             assert ledger is not None
             last_entry = ledger.last_flushed
-            # Perhaps in the read cache. It came from a sound block then: ``load`` caches no damaged
-            # one.
+            # The entry may be in the read cache. Then its block was sound: ``load`` caches no
+            # damaged one.
             entry = self.storage.find(ledger_id, last_entry)
             if entry is None:
                 entry = await self.storage.load(ledger_id, last_entry, is_checked=True)

@@ -119,7 +119,7 @@ class LedgerTable:
                 return
             ledger_id, oldest = next(iter(self._ledgers.items()))
             if oldest.is_changed or oldest is ledger:
-                # Out of the way: the next tries look at others.
+                # It goes to the new end of the table, so that the next tries look at others.
                 self._ledgers.move_to_end(ledger_id)
             else:
                 del self._ledgers[ledger_id]

@@ -36,7 +36,7 @@ async def rebuild_index(entry_log: EntryLog, index: Index, *, accepts_loss: bool
     Raises ``EntriesLost`` where a log is missing, or is damaged so that it does not tell what was
     in it; with ``accepts_loss`` the index is made of the rest. Raises ``OSError``.
     """
-    # First which logs there are, and which the lists in the directories miss.
+    # First: which logs there are, and which of those in the lists are missing.
     numbers = await entry_log.find()
     log.warning(
         "the index is missing: it is rebuilt from the entry logs",
@@ -57,7 +57,7 @@ async def rebuild_index(entry_log: EntryLog, index: Index, *, accepts_loss: bool
         async with entry_log.opened(number) as file:
             path = entry_log.path(number)
             await rebuild.read_log(file, path, number, may_be_torn=number >= last_used)
-    # Refuse, or go on with what there is. Only the commit behind this makes it an index.
+    # The bookie refuses to start, or goes on with what there is: only the commit makes it an index.
     if rebuild.losses:
         loss = EntriesLost(
             [f"{each.path}: {each.what}" for each in rebuild.losses], rebuild.incomplete()
@@ -74,8 +74,8 @@ class _Rebuild:
     """What was read so far."""
 
     index: Index
-    # Files that are missing or damaged, as far as known by now. From the lists at first; reading
-    # the logs adds what is damaged.
+    # Files that are missing or damaged, as far as known by now. The lists give the first of them;
+    # reading the logs adds what is damaged.
     losses: list[Loss]
     # Blocks that are not committed yet.
     _blocks: list[BlockLocation] = field(init=False, default_factory=list)

@@ -102,8 +102,7 @@ class Storage:
         is fenced, the write cache sealed or the bookie read-only. Raises ``BookieReadOnly``,
         ``WrongMasterKey``, ``LedgerFenced``, ``BookieFailed``.
         """
-        # Before the ledger is looked up: a refused add must leave no trace of a ledger that was not
-        # here.
+        # Checked before ``_open``: a refused add must not make a ledger that was not here.
         if self.read_only_reasons:
             # Upstream's writers set this flag together with RECOVERY_ADD, and its bookies go by
             # this one.
@@ -162,8 +161,8 @@ class Storage:
         Recovery's adds have high priority: without them a ledger whose writer died stays open.
         """
         was_read_only = self.is_read_only
-        # Also where only ``takes_recovery`` has changed. An unchanged verdict, which comes every
-        # few seconds, must not throw away the admissions.
+        # A reason may come again with another ``takes_recovery``. One that comes unchanged, as the
+        # disks' verdict does every few seconds, must not throw away the admissions.
         if self.read_only_reasons.get(reason) is not takes_recovery:
             self.read_only_reasons[reason] = takes_recovery
             # Everything that was admitted is decided anew.
@@ -324,7 +323,8 @@ class Storage:
     def restore_add(self, ledger_id: int, entry_id: int, master_key: bytes, entry: bytes) -> None:
         """Take back an entry that was added before a crash."""
         self._restore(ledger_id, master_key)
-        # Marked as changed first: a checkpoint must find the ledger of every entry that it carries.
+        # ``_restore`` has marked the ledger as changed: a checkpoint must find the ledger of every
+        # entry that it carries.
         self.write_cache.entries_of(ledger_id)[entry_id] = entry
         self.write_cache.active_bytes += len(entry) + ENTRY_OVERHEAD_BYTES
 
