@@ -39,12 +39,15 @@ class AutoRecovery(Service):
         """``ledgers`` has the deadlines and sizes of requests to bookies."""
         super().__init__()
         config = config or AutoRecoveryConfig()
+        # One for both: the auditor's checks and the worker's copies share the connections to
+        # bookies.
         self._repair = LedgerRepair(
             coordination, network, clock, random, config, ledgers or LedgerConfig()
         )
         # Each daemon has an auditor; it works while the daemon is elected.
         auditor = Auditor(coordination, clock, self._repair, config)
         self.election = Election(coordination, bookie_id, auditor.run, retry_s=config.retry_s)
+        # Each daemon has one: all of the cluster together take marked ledgers off the list.
         self._worker = ReplicationWorker(
             coordination, random, self._repair, config, holder=bookie_id
         )

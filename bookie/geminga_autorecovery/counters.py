@@ -46,7 +46,9 @@ class WorkerCounters:
     bytes_read: int = 0
     entries_written: int = 0
     bytes_written: int = 0
+    # Each attempt counts: an entry whose bookies stay away is counted again and again.
     entries_unreadable: int = 0
+    # Batches of copies; ``read_s`` and ``write_s`` are their times.
     batches: int = 0
     read_s: float = 0.0
     write_s: float = 0.0

@@ -27,6 +27,10 @@ class AutoRecoveryError(GemingaError):
     code = "PersistenceError"
 
 
+# While a ledger is repaired. None of these ends the worker: it keeps the ledger locked for a while,
+# and its mark stays.
+
+
 class CopyRefused(AutoRecoveryError):
     """A bookie did not store copies: it refused them, went away, or gave no answer."""
 
@@ -92,6 +96,9 @@ class ClaimLost(AutoRecoveryError):
             f"ledger {ledger_id} is not locked any more: another process may work on it"
         )
         self.ledger_id = ledger_id
+
+
+# Of tools that take a bookie out of service. What they had done before stays done.
 
 
 class RecoveryDisabled(AutoRecoveryError):

@@ -64,7 +64,8 @@ class AutoRecoveryMetrics:
             yield metric(name, "unknown", [(name, {}, float(value))], _about(name))
         is_auditor = [(IS_AUDITOR, dict[str, str](), float(self.daemon.election.is_auditor))]
         yield metric(IS_AUDITOR, "gauge", is_auditor, _about(IS_AUDITOR))
-        # Of each kind of work: how often it was done, and the seconds it took together.
+        # Of each kind of work: how often it was done, and the seconds it took together. Upstream
+        # measures the marking apart from the audit around it; here they are one pass.
         times = {
             "auditor_AUDIT_BOOKIES_TIME": (auditor.audits, auditor.audit_s),
             "auditor_URL_PUBLISH_TIME_FOR_LOST_BOOKIE": (auditor.audits, auditor.audit_s),

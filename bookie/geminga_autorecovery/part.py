@@ -58,6 +58,7 @@ async def serve(config: AutoRecoveryPartConfig, stop: StopRequest) -> None:
         zookeeper = await stack.enter_async_context(config.zookeeper_client(clock, stop))
         # It appears when the cluster is initialized; before that there is nothing to recover.
         await wait_for_node(zookeeper, INSTANCE_ID_PATH, config.zookeeper_connect_timeout_s)
+        # Unlike a bookie's id it need not be kept: votes and locks are ephemeral.
         name = config.recovery_id or made_up_id(socket.gethostname(), os.getpid())
         daemon = await stack.enter_async_context(
             AutoRecovery(
@@ -77,6 +78,7 @@ async def serve(config: AutoRecoveryPartConfig, stop: StopRequest) -> None:
             check_health=lambda: check_health(zookeeper.state),
             resource=Resource("cluster", PART),
         )
+        # Opened last, so that the process answers probes only when it works.
         http = await stack.enter_async_context(
             HttpServer(
                 app,

@@ -10,8 +10,8 @@ missing on them:
 5. The journals are replayed into the write cache, then each begins a new file.
 6. Garbage collection, sessions, and last the registration, by which clients find the bookie.
 
-Closing goes the other way round: the registration first, then sessions get their last answers, and
-a checkpoint leaves little to replay.
+Closing goes the other way round, once reads that wait for the disk are given up: the registration
+first, then sessions get their last answers, and a checkpoint leaves little to replay.
 
 Processes, config files and HTTP are the business of ``part``. Disks, network and ZooKeeper are
 given, so that simulations give theirs.
@@ -140,6 +140,7 @@ class Bookie(Service):
 
     async def _open(self, stack: AsyncExitStack) -> None:
         config = self.config
+        # Step 1. Before any file with entries is read: the disks may be another bookie's.
         cookie = await establish_identity(
             config.bookie_id,
             self.journal_directories,
@@ -148,8 +149,10 @@ class Bookie(Service):
             self._clock,
         )
         self.bookie_id = cookie.bookie_id
+        # Steps 2 and 3. No file that has entries is changed, whatever is missing.
         await self._require_index()
         replays = await self._find_replays()
+        # Step 4. Pushed before the logs are opened, as opening may fail with some of them open.
         stack.push_async_callback(self.entry_log.close)
         if config.accept_lost_entries:
             await forget_lost_logs(self.entry_log, self._index)
@@ -159,11 +162,13 @@ class Bookie(Service):
         # Before the replay, which may need checkpoints to make room; closed after the journals,
         # with a last checkpoint.
         await stack.enter_async_context(self.checkpointer)
+        # Step 5. All before any journal begins a new file: a start that fails can be made again.
         for number, replay in enumerate(replays.values()):
             await self._replay_journal(number, replay)
         await self._open_journals(stack, replays)
         # What was replayed is checkpointed soon, so that the old journal files can go.
         self.checkpointer.request()
+        # Step 6. Before the disks are measured: the verdict sets what the collector may do.
         self.collector = Collector(
             config.garbage,
             self.storage,
@@ -181,9 +186,9 @@ class Bookie(Service):
         self._space_watch = SpaceWatch(
             config.space, self.ledger_directories, on_verdict=self._space_judged
         )
-        # Entering measures the disks: a bookie with full ones registers as read-only from the
-        # start.
+        # Entering measures the disks: with full ones, the bookie registers as read-only at once.
         await stack.enter_async_context(self._space_watch)
+        # First the port, then the registration: a client that finds the bookie can connect.
         await self._listen(stack)
         self._registration = Registration(
             self._coordination,
@@ -214,6 +219,8 @@ class Bookie(Service):
     async def _find_replays(self) -> dict[Directory, Replay]:
         """What is to be replayed of each journal, by its directory; changes nothing."""
         directories = await ordered_directories(self.journal_directories)
+        # There are as many marks as journals: ``establish_identity`` has checked that the number of
+        # directories is the same.
         marks = self._index.journal_marks() or (JOURNAL_BEGINNING,) * len(directories)
         self._replayed = list(marks)
         replays = {
@@ -221,6 +228,8 @@ class Bookie(Service):
             for directory, mark in zip(directories, marks, strict=True)
         }
         for replay in replays.values():
+            # All journals are looked at before one is replayed: replay cuts files, and a missing
+            # file of another journal must stop the start before that.
             await replay.find()
         return replays
 
@@ -231,6 +240,9 @@ class Bookie(Service):
         end = self._replayed[number]
         async with aclosing(replay.groups()) as groups:
             async for group in groups:
+                # The entries go straight into memory, past the rules of ``admit``. A checkpoint may
+                # have carried some of them before the crash: the next one carries them again, and
+                # the index then has them twice.
                 for adds, mark in decode_body(group.path, group.body):
                     for ledger_id, entry_id, master_key, entry in adds:
                         self.storage.restore_add(ledger_id, entry_id, master_key, entry)
@@ -242,6 +254,8 @@ class Bookie(Service):
                 # the group, but its mark stays before it.
                 if group.is_durable:
                     self._replayed[number] = end
+                # Where a checkpoint has failed for want of room, the others would too: the loop of
+                # the checkpointer tries them, at its own pace.
                 if (
                     self.checkpointer.is_due
                     and READ_ONLY_REASON not in self.storage.read_only_reasons
@@ -272,6 +286,7 @@ class Bookie(Service):
                 on_written=self._memory_freed,
                 on_failed=self._journal_failed,
             )
+            # The old files are the journal's from here on, which removes them after a checkpoint.
             journal.continue_after(replay.file_numbers, replay.next_group)
             self.journals.append(journal)
             # How long an add takes is measured for the bookie, whichever journal it goes to.
@@ -279,6 +294,8 @@ class Bookie(Service):
             journal.sync_durations = self.journals[0].sync_durations
         for journal in self.journals:
             await stack.enter_async_context(journal)
+        # Only now every journal has a mark of its own. Until here a checkpoint goes by what was
+        # replayed, and a journal's mark says (0, 0, 0) until its file is made.
         self._replayed = None
 
     async def _listen(self, stack: AsyncExitStack) -> None:
@@ -311,9 +328,13 @@ class Bookie(Service):
 
     async def _close_sessions(self) -> None:
         """Take nothing more, answer what is pending, then close every connection."""
+        # No socket is read from here on, so that what the journals wait for does not grow. By now
+        # the service has cancelled its own tasks: reads that still waited for the disk get no
+        # answer.
         self.back_pressure.close()
         for journal in self.journals:
             await journal.drain()
+        # The transports send what was written before they close.
         await self.back_pressure.disconnect(self.config.close_timeout_s)
 
     def tell_http(self, port: int) -> None:
@@ -371,6 +392,7 @@ class Bookie(Service):
         queued_bytes = 0
         for journal in self.journals:
             queued_bytes += journal.forming.size + journal.writing_bytes
+        # Both bounds may be passed by what the sockets gave in one turn of the loop.
         return (
             queued_bytes > config.journal_queue_bytes_max
             or self.storage.write_cache.used_bytes > config.write_cache_bytes_max
@@ -383,6 +405,8 @@ class Bookie(Service):
             self.back_pressure.review()
 
     def _memory_freed(self) -> None:
+        # After each group and checkpoint. While no socket is held there is nothing to lift, and
+        # holding is the business of ``_adds_came``.
         if self.back_pressure.is_held:
             self.back_pressure.review()
 
@@ -407,6 +431,8 @@ class Bookie(Service):
             "bookie is read-only" if self.storage.is_read_only else "bookie takes adds again",
             extra={"bookie": self.bookie_id, "why": list(self.storage.read_only_reasons)},
         )
+        # There is none while the bookie starts: the registration asks ``is_read_only`` when it
+        # opens.
         if self._registration is not None:
             self._registration.review()
         if self.collector is not None and self.collector.is_tight:

@@ -30,7 +30,8 @@ class Counters:
     forces: int = 0
     # Connections that were closed because of what they sent.
     connections_faulty: int = 0
-    # Of the reads that found their entry.
+    # Milliseconds, of the reads that found their entry: of V2's single reads since they came, of
+    # the others since their turn in the queue.
     read_durations: Durations = field(default_factory=Durations)
 
 

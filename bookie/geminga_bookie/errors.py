@@ -18,7 +18,9 @@ GemingaError
     ├── LogRemoved            a read came too late: its entry log was compacted meanwhile
     └── ClusterNotInitialized ZooKeeper holds no ``/ledgers`` tree
 
-What a bookie refuses to a client stands in ``geminga_protocol.bookkeeper.errors``.
+``BadBookieId`` (``disks.identity``) and ``IndexNotOpened`` (``index.rocks_store``) are such errors
+too, and stand where they are raised. What a bookie refuses to a client stands in
+``geminga_protocol.bookkeeper.errors``.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from textwrap import indent
 
 from geminga_runtime.errors import GemingaError
 
+# So many are named in a message, which people read on a screen or in a log.
 _LEDGERS_NAMED_MAX = 20
 _FILES_NAMED_MAX = 5
 # What an operator can do about a bookie that has lost some of its entries, and knows it.

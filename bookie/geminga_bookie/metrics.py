@@ -46,6 +46,8 @@ class BookieMetrics:
             journal.sync_durations,
             sum(each.error is not None for each in self._bookie.journals),
         )
+        # Upstream measures with and without the wait in its thread pools; here there are none, and
+        # both names get the same numbers.
         for name in ("bookkeeper_server_ADD_ENTRY", "bookkeeper_server_ADD_ENTRY_REQUEST"):
             yield _summary(name, journal.add_durations, adds_failed)
         for name in ("bookkeeper_server_READ_ENTRY", "bookkeeper_server_READ_ENTRY_REQUEST"):
@@ -66,6 +68,7 @@ class BookieMetrics:
         yield "bookie_ledger_writable_dirs", bookie.ledger_directories.writable_count
         yield "bookie_ledger_num_dirs", len(bookie.ledger_directories)
         for directory in bookie.ledger_directories:
+            # Upstream, too, makes a name of the path: ``/data/ledgers`` becomes ``_data_ledgers``.
             word = "".join(letter if letter.isalnum() else "_" for letter in directory.path)
             yield f"bookie_ledger_dir_{word}_usage", directory.usage * 100
         # Upstream's names; "active" is what is in use, the space without it what the files take.
@@ -143,6 +146,7 @@ def _summary(name: str, durations: Durations, failed: int) -> Metric:
     """Milliseconds of what succeeded; of what failed only the number."""
     done, failure = {"success": "true"}, {"success": "false"}
     summary = durations.summary(QUANTILES, with_present=True)
+    # Without a value in this period Prometheus would get NaN, which dashboards draw as a gap.
     quantiles = [
         (name, {**done, "quantile": str(share)}, 0.0 if isnan(bound_ms) else bound_ms)
         for share, bound_ms in summary.quantiles.items()

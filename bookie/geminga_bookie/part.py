@@ -74,6 +74,7 @@ async def serve(config: BookieConfig, stop: StopRequest) -> None:
     for port in (config.port, config.http_port):
         free_port(config.bind_address, port)
     clock = SystemClock()
+    # How many connections there may be follows from the limit of open files.
     files = open_files(own_min=OWN_FILES)
     config = replace(config, connections=connections_allowed(config.connections, files))
     async with AsyncExitStack() as stack:
@@ -98,6 +99,8 @@ async def serve(config: BookieConfig, stop: StopRequest) -> None:
         await stack.enter_async_context(bookie)
         metrics = PartMetrics(PART)
         metrics.collectors.append(BookieMetrics(bookie).collect)
+        # Opened after the bookie, whose id it has in elections and locks, and before HTTP, which
+        # shows its metrics.
         if config.auto_recovery_enabled:
             daemon = auto_recovery(config, bookie.bookie_id, zookeeper, clock)
             await stack.enter_async_context(daemon)
@@ -130,7 +133,7 @@ def auto_recovery(
         coordination=coordination,
         network=AsyncioNetwork(),
         clock=clock,
-        random=Random(),  # noqa: S311 - as above
+        random=Random(),  # noqa: S311 - jitter and the order of work, no secrets
         config=config.auto_recovery,
     )
 
@@ -173,6 +176,7 @@ async def wait_for_end(bookie: Bookie, stop: StopRequest) -> None:
     Raises ``BookieError`` when it can take no more adds until it is started again. The process ends
     then, as upstream's do, so that a supervisor starts a new one.
     """
+    # Both are tasks of the bookie, which cancels the one that is left when it closes.
     asked = bookie.spawn(stop.wait(), name="stop request")
     failed = bookie.spawn(bookie.failed.wait(), name="failure")
     await asyncio.wait({asked, failed}, return_when=asyncio.FIRST_COMPLETED)

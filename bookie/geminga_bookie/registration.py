@@ -60,6 +60,8 @@ class Registration(Service):
     async def _open(self, stack: AsyncExitStack) -> None:
         self._is_open = True
         stack.push_async_callback(self._leave)
+        # Listening begins before the first registration, so that a session which ends in the middle
+        # of it is noticed.
         self._coordination.on_session(self._session_changed)
         await self._register()
         self.spawn_lasting(self._register_when_wanted, name="registration")
@@ -74,6 +76,8 @@ class Registration(Service):
         self._is_wanted.set()
 
     def _session_changed(self, state: SessionState) -> None:
+        # ZooKeeper has deleted the node with the session. A session that was only disconnected
+        # keeps its node, and nothing has to be done.
         if state is SessionState.EXPIRED:
             self._has_lost_session = True
         elif state is SessionState.CONNECTED and self._has_lost_session and self._is_open:
@@ -97,6 +101,8 @@ class Registration(Service):
                 raise
 
     async def _register(self) -> None:
+        # This is read once. If it changes during the awaits below, ``review`` has asked for another
+        # turn.
         is_read_only = self._is_read_only()
         here, elsewhere = (
             f"{AVAILABLE_PATH}/{self._bookie_id}",
@@ -106,6 +112,8 @@ class Registration(Service):
             here, elsewhere = elsewhere, here
         # The new node first: in between the bookie has two, not none.
         await take_over_ephemeral(self._coordination, here, self._value)
+        # Writers that see both nodes in between may choose a bookie that refuses their adds, and
+        # replace it. With none they would take it for lost.
         await self._delete(elsewhere)
         reported, self._reported = self._reported, (here, self._coordination.session_id)
         # The same node of the same session only got another value, with the HTTP port, say.
@@ -120,6 +128,8 @@ class Registration(Service):
         self._is_open = False
         try:
             async with asyncio.timeout(LEAVE_TIMEOUT_S):
+                # Both nodes are deleted, as a move between them may have been cut short. Writers
+                # stop choosing this bookie before its listener closes.
                 await self._delete(f"{AVAILABLE_PATH}/{self._bookie_id}")
                 await self._delete(f"{READ_ONLY_PATH}/{self._bookie_id}")
         except (CoordinationError, TimeoutError) as error:

@@ -106,7 +106,7 @@ async def test_our_reader_follows_our_writer(cluster: Cluster) -> None:
         assert reader.view.is_closed
 
 
-async def test_what_our_writer_says_at_a_pause_everybody_hears(
+async def test_what_our_writer_confirms_at_a_pause_all_readers_see(
     java: JavaBookKeeper, cluster: Cluster
 ) -> None:
     config = LedgerConfig(explicit_lac_interval_s=0.1)

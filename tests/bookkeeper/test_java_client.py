@@ -82,6 +82,8 @@ def test_its_auditor_is_told_which_entries_a_bookie_has(
     assert words == {"copies": "100", "misplaced": "0"}
 
 
-async def test_it_is_told_how_much_room_there_is(java: JavaBookKeeper, cluster: Cluster) -> None:
+async def test_a_java_client_can_ask_how_much_room_there_is(
+    java: JavaBookKeeper, cluster: Cluster
+) -> None:
     words = words_of(java.run_program(cluster.zookeeper, "v3", "disk-space"))
     assert words == dict.fromkeys(await cluster.bookies(), "sane")

@@ -85,6 +85,7 @@ class Auditor:
             ),
         )
         self._marks = UnderreplicationMarks(coordination, clock)
+        # Only the task of the audits uses watches: the checks sleep until they are due.
         self._watches = Watches(coordination)
         # Which bookies are missing, and when that is acted on. New with each term.
         self._lost = LostBookies(frozenset())
@@ -101,8 +102,11 @@ class Auditor:
         # Another auditor may have died in the middle of an audit: begin with one.
         self._next_audit_s = self._clock.monotonic()
         self._delay_version = None
+        # Nothing is watched or checked before the bookies of the cookies are known: a bookie that
+        # was lost before this term would otherwise never have been seen, and not be missed.
         await self._persist(self._begin)
-        # An error that none of them expects ends the term; the election begins another.
+        # An error that none of them expects ends the term; the election begins another. When
+        # ``run`` is cancelled, all tasks are: no check of an earlier term goes on.
         async with asyncio.TaskGroup() as group:
             group.create_task(self._repeat(self._watch_once), name="auditor: bookies")
             for check in self._checks:
@@ -135,6 +139,8 @@ class Auditor:
         await controls.initialize_lost_bookie_delay(
             self._coordination, self._config.lost_bookie_recovery_delay_s
         )
+        # A cookie stays until its bookie is decommissioned, so that all bookies that may be in an
+        # ensemble have one. The registered ones alone would hide those that are down now.
         known = await children_of(self._coordination.children, COOKIES_PATH)
         self._lost = LostBookies(frozenset(known))
         # Before any check begins: it waits while a lost bookie is in its grace.
@@ -144,6 +150,8 @@ class Auditor:
 
     async def _watch_once(self) -> None:
         """Read which bookies are registered; then audit if that is due, or wait for a change."""
+        # Called before anything is read in this turn: what changes after it was read ends the wait
+        # below at once.
         self._watches.begin()
         # The node switches all of auto-recovery off (upstream: ``bookkeeper shell autorecovery
         # -disable``).
@@ -154,9 +162,13 @@ class Auditor:
         now_s = self._clock.monotonic()
         # While a lost bookie is in its grace, a regular audit would mark its ledgers too early.
         due_s = self._lost.audit_at_s if self._lost.audit_at_s is not None else self._next_audit_s
+        # After an audit the next turn begins without a wait, as bookies may have come and gone
+        # meanwhile.
         if due_s <= now_s:
             await self._audit()
             return
+        # The wait ends when a bookie comes or goes, the switch or the grace changes, or an audit is
+        # due.
         await self._watches.wait(min(due_s - now_s, self._config.rescan_interval_s))
 
     async def _observe(self) -> None:
@@ -179,6 +191,7 @@ class Auditor:
         # Watched: a bookie that registers or is lost ends the wait of ``_watch_once``.
         live = await read_live_bookies(self._watches.children)
         self._lost.observe(live.all, delay_s=self._delay_s, now_s=now_s)
+        # Both begin anew with each term, as ``_lost`` does.
         self.counters.audits_delayed = self._lost.delayed_count
         self.counters.audits_cancelled = self._lost.cancelled_count
 
@@ -195,10 +208,13 @@ class Auditor:
             except LedgerError as error:
                 self._skip(ledger_id, error)
                 return
+            # Open ledgers are marked too: whether one is taken from its writer, the worker decides.
             await self._mark(stored, bookies_of(stored.metadata) - live)
 
         # Broken off, the audit is still due: the lost bookies stay lost.
         if await self._visit_ledgers(visit, at_once_max=self._config.metadata_reads_max):
+            # Noted after the last mark: an auditor that dies before leaves the loss to the next
+            # one, which begins with an audit.
             self._lost.audited(live)
             # 0 switches the regular audits off; losses are audited all the same.
             interval_s = self._config.auditor_periodic_bookie_check_interval_s or math.inf
@@ -210,12 +226,15 @@ class Auditor:
 
     async def _check_once(self, check: PeriodicCheck) -> None:
         """Wait until a check of all ledgers is due, and run it."""
-        # The last run may have been another daemon's, or before a restart of this one.
+        # Wait until the check is due; then until no bookie is in its grace and auto-recovery is on;
+        # then visit all ledgers, and write down when that was done. The last run may have been
+        # another daemon's, or before a restart of this one.
         last_ms = await controls.last_check_ms(self._coordination, check.last_check)
         wait_s = 0.0
         if last_ms is not None:
             since_s = (self._clock.wall_ms() - last_ms) / MS_PER_S
-            # A time that lies ahead was written by a clock that goes wrong, or ours does.
+            # A time that lies ahead was written by a clock that goes wrong, or ours does. Unix
+            # time, as the last run may have been on another machine; only the pause is monotonic.
             wait_s = max(check.interval_s - max(since_s, 0.0), 0.0)
         await asyncio.sleep(wait_s)
         while self._lost.audit_at_s is not None or not await controls.is_enabled(
@@ -264,6 +283,7 @@ class Auditor:
                 "ledger is under-replicated",
                 extra={"ledger": stored.ledger_id, "missing": sorted(missing)},
             )
+            # The workers watch the marks: the first that claims the ledger begins at once.
             await self._marks.mark(stored.ledger_id, missing)
             self.counters.ledgers_marked += 1
             # The whole ledger, although only some of its copies may be missing: an upper bound of

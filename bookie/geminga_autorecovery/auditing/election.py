@@ -74,7 +74,9 @@ class Election(Service):
         self._work = work
         self._retry_s = retry_s
         self._watches = Watches(coordination)
-        # The path of our vote, as far as we know of it.
+        # The path of our vote, as far as we know of it. None before the first vote and after its
+        # session has ended. While a creation has had no answer yet there may be a vote of ours that
+        # this does not know.
         self._vote: str | None = None
         # ``work``, in the term that is, or was the last.
         self._working: asyncio.Task[object] | None = None
@@ -89,6 +91,11 @@ class Election(Service):
             # Counted for metrics: many attempts with no term mean that ZooKeeper is unwell.
             self.attempts += 1
             try:
+                # Over and over:
+                #
+                #     vote --> ours is the lowest --> the leader node is ours --> work
+                #       ^                                                           |
+                #       +-- a node is lost, the session in doubt, the work over <---+
                 await self._win()
                 await self._serve()
             except CoordinationError as error:
@@ -112,6 +119,8 @@ class Election(Service):
             self._watches.begin()
             before = await self._vote_before_ours()
             if before is None:
+                # In this order, votes first: all of our daemons queue at the votes, and only the
+                # first of them competes with Pulsar's for the node.
                 if await self._take_leader_node():
                     # As BookKeeper does: tools read the auditor's name there.
                     await self._coordination.set(VOTES_PATH, encode_vote(self._bookie_id))
@@ -120,6 +129,8 @@ class Election(Service):
                 # The later node (Pulsar's) is never kept while the earlier one (the lowest vote) is
                 # still wanted: so no two daemons can wait for each other.
                 await self._delete_if_ours(LEADER_PATH)
+                # The watch and the look are one request, so that a vote which goes in between
+                # cannot be missed.
                 stat = await self._watches.exists(before)
                 if stat is None:
                     continue
@@ -140,6 +151,8 @@ class Election(Service):
         try:
             while True:
                 self._watches.begin()
+                # Both nodes are looked at anew after each change, and once in a while in any case.
+                # In between the session keeps them: they cannot go without it, except by hand.
                 if task.done() or not await self._is_still_auditor():
                     break
                 await self._watches.wait(RECHECK_S)

@@ -36,7 +36,8 @@ class PeriodicCheck(ABC):
     counters: AuditorCounters
     interval_s: float = field(kw_only=True)
     at_once_max: int = field(kw_only=True)
-    # The bookies that were registered when the run began, for the checks that need them.
+    # The bookies that were registered when the run began, for the checks that need them. A run may
+    # take hours: a bookie that is lost meanwhile is found by an audit.
     registered: frozenset[str] = field(default=frozenset(), init=False)
 
     async def begin(self) -> None:
@@ -64,6 +65,8 @@ class ReadingCheck(PeriodicCheck):
         """The bookies that did not give an entry, and those that are gone."""
         faults = await self.repair.check_stored(stored)
         self.counters.ledgers_checked += 1
+        # The mark only names the bookies, whatever the finding: the worker finds out what they
+        # lack.
         return frozenset().union(*(fault.bookies for fault in faults))
 
     def finish(self, took_s: float) -> None:
@@ -89,6 +92,8 @@ class ReplicasCheck(PeriodicCheck):
     async def visit(self, stored: StoredMetadata) -> frozenset[str]:
         """The bookies whose own lists lack an entry."""
         metadata = stored.metadata
+        # The end of an open ledger is not known, and its writer may not have sent the last entries
+        # to all bookies yet.
         if metadata.state is not LedgerState.CLOSED or metadata.last_entry < 0:
             return frozenset()
         quorum = quorum_of(stored.ledger_id, metadata)
@@ -100,10 +105,12 @@ class ReplicasCheck(PeriodicCheck):
         found = Replicas(frozenset(), quorum.write_quorum)
         for fragment in fragments_of(metadata):
             found = found.joined(await count_replicas(fragment, quorum, lists))
-        # Each ledger counts once, for its entry with the fewest copies.
+        # Each ledger counts once, for its entry with the fewest copies. Below the ack quorum there
+        # are fewer copies than the writer's add was confirmed with.
         self._without += found.fewest <= 0
         self._below_ack += 0 < found.fewest < metadata.ack_quorum
         self._below_write += metadata.ack_quorum <= found.fewest < metadata.write_quorum
+        # Only bookies that gave a list are in it: one that does not answer is not marked for that.
         return found.lacking
 
     def finish(self, took_s: float) -> None:
@@ -136,6 +143,7 @@ class PlacementCheck(PeriodicCheck):
             quorum = quorum_of(stored.ledger_id, metadata)
             # By the racks that are known now: an operator may have moved a bookie since.
             is_well = is_adhering(metadata, quorum, self.repair.registry.racks, self.registered)
+            # As upstream, the ledger is only counted: badly placed copies are still copies.
             self._badly_placed += not is_well
         return frozenset()
 

@@ -56,6 +56,11 @@ def fragments_of(metadata: LedgerMetadata) -> tuple[LedgerFragment, ...]:
     last = len(starts) - 1
     fragments: list[LedgerFragment] = []
     for number, fragment in enumerate(metadata.fragments):
+        # A ledger whose ensemble changed at entries 100 and 250:
+        #
+        #     fragments     0 ............ 99 | 100 .......... 249 | 250 ..........
+        #     ensemble      b1 b2 b3          | b1 b4 b3           | b1 b4 b5
+        #     end           99                | 249                | last_entry; open: not known
         if number < last:
             end = starts[number + 1] - 1
         else:
@@ -74,6 +79,10 @@ def bookies_of(metadata: LedgerMetadata) -> frozenset[str]:
 def belongs_on(quorum: Quorum, entry_id: int, index: int) -> bool:
     """Whether an entry should be on the bookie with this index in the ensemble."""
     # Round robin: entry n is on Qw slots from n mod E on, around the end.
+    #     E = 3, Qw = 2      slot 0    slot 1    slot 2
+    #     entry 0              x         x
+    #     entry 1                        x         x
+    #     entry 2              x                   x
     return (index - entry_id) % quorum.ensemble_size < quorum.write_quorum
 
 
@@ -107,6 +116,8 @@ def entries_to_verify(
     first, last = ends[0], ends[1]
     chosen: Iterable[int] = ()
     length = last - first + 1
+    # Of all entries in the stretch, not only of those on this bookie: in each part, the draw hits
+    # one of the bookie's with probability Qw / E, so that the share comes out right.
     count = length * percentage // PERCENT
     if percentage >= PERCENT:
         chosen = range(first, last + 1)

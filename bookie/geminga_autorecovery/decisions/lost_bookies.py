@@ -23,7 +23,9 @@ class LostBookies:
     """Compares the known bookies with the registered ones; times are in seconds, monotonic."""
 
     def __init__(self, known: frozenset[str]) -> None:
-        # Bookies whose loss would be noticed; those in ``lost`` are not in it any more.
+        # Bookies whose loss would be noticed; those in ``lost`` are not in it any more. A lost one
+        # comes back to it only when it is registered again: one that stays away is not audited a
+        # second time for the same loss.
         self._known = known
         # The bookies that are missing and not audited yet.
         self.lost: frozenset[str] = frozenset()
@@ -43,11 +45,14 @@ class LostBookies:
         # Where only some are back, all count as lost until the audit, which looks anew which are
         # registered.
         self.lost |= self._known - available
+        # Known and lost bookies are disjoint from here on, so that ``observe`` finds each loss
+        # once.
         self._known -= self.lost
         if not self.lost:
             return
         # Without a grace, or with several lost: at once, and that ends a grace under way.
         if delay_s <= 0 or len(self.lost) > 1:
+            # An audit that is due already is not cancelled by this: it merely has not begun.
             if self.audit_at_s is not None and self.audit_at_s > now_s:
                 self._cancel()
             self.audit_at_s = now_s

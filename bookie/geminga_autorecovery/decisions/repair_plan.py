@@ -63,14 +63,18 @@ def plan_repair(
         for index, finding in fault.findings.items()
         if finding is Finding.LACKING and ensemble[index] in writable
     }
+    # Gone and silent bookies are always replaced, others only where they cannot or should not be
+    # mended.
     to_replace = set(fault.findings)
     if not is_replacing_preferred:
         to_replace -= mendable
+    # All places are chosen at once: one by one, two of them might get the same bookie, or one rack.
     successors = choose(ensemble, frozenset(to_replace)) if to_replace else {}
     # A replacement that was found for a mendable bookie goes before repairing that in place.
     news = {index: ensemble[index] for index in mendable} | dict(successors)
     return RepairPlan(
         tuple(Replacement(index, ensemble[index], news[index]) for index in sorted(news)),
+        # These are neither replaced nor mended: the ledger is tried again later.
         tuple(ensemble[index] for index in sorted(fault.findings) if index not in news),
     )
 
@@ -100,12 +104,16 @@ def with_replacements(
         # Either may stand there: ours may be written already.
         if wanted[each.index] not in (each.old, each.new):
             raise FragmentChanged(ledger_id, first_entry)
+        # Only the places that were repaired change: what others changed elsewhere in the ensemble
+        # stays.
         wanted[each.index] = each.new
+    # The write of an earlier attempt has arrived, or all bookies stay.
     if tuple(wanted) == ensemble:
         return None
     # Another change has put a replacement into another place of the ensemble meanwhile.
     if len(set(wanted)) < len(wanted):
         raise FragmentChanged(ledger_id, first_entry)
+    # The first entry, the other fragments and the state stay: readers of all entries go on.
     fragments = list(metadata.fragments)
     fragments[number] = replace(fragments[number], ensemble=tuple(wanted))
     return replace(metadata, fragments=tuple(fragments))

@@ -57,16 +57,19 @@ def replicas_of(
         # Without a list the bookie's copies cannot be counted on, but it may have them.
         if lost and held is not None:
             lacking.add(bookie)
+    # The entry that the most of its bookies lack has the fewest copies.
     return Replicas(frozenset(lacking), quorum.write_quorum - max(missing.values(), default=0))
 
 
 def _gaps(runs: Sequence[Run], first: int, last: int) -> Iterator[Run]:
     """The parts of ``first`` to ``last`` that the rising ``runs`` do not cover."""
-    # Lists may be long, and are gone through piece by piece (``count_replicas``).
+    # Lists may be long, and are gone through piece by piece (``count_replicas``). Begin with the
+    # first run that reaches ``first``.
     number = bisect_left(runs, first, key=lambda run: run.last)
     while number < len(runs) and runs[number].first <= last:
         if first < runs[number].first:
             yield Run(first, runs[number].first - 1)
+        # What is covered is behind ``first``; the rest is still to be looked at.
         first = runs[number].last + 1
         number += 1
     if first <= last:

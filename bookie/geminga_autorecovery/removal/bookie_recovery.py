@@ -61,10 +61,12 @@ async def recover(
     finished for ``busy_wait_s`` seconds. The cookie stays. Raises ``CoordinationError``.
     """
     await prepare_underreplication(coordination)
+    # These are the locks that workers take, so that no worker moves the same ledger meanwhile.
     claims = Claims(coordination, random, holder="recover")
     ledger_ids = await ledgers_of(bookie_id, coordination, repair.store)
     # Each in turn, and not side by side: a tool should not take more of the cluster than a worker
-    # does.
+    # does. First each ledger once; then those that workers had claimed, until none of them moves.
+    # No ledger counts as two of done, failed and busy.
     recovery = _Recovery(bookie_id, len(ledger_ids), claims, repair, on_progress, on_trouble)
     for ledger_id in ledger_ids:
         await recovery.attempt(ledger_id)
@@ -79,6 +81,8 @@ async def recover(
                 recovery.fail(ledger_id, f"{why}; try again, or see its log")
             break
         await asyncio.sleep(CHECK_INTERVAL_S)
+        # Any progress begins the wait anew: one worker may have many of these ledgers to get
+        # through.
         if await recovery.attempt_busy():
             changed_at_s = clock.monotonic()
         recovery.tell()
@@ -150,7 +154,8 @@ class _Recovery:
         options = RepairOptions(lost=frozenset({self.bookie_id}))
         result = RepairResult.FAULTY
         try:
-            # Closed first: the open last fragment of a ledger is not repaired.
+            # Closed first: the open last fragment of a ledger is not repaired. Its writer, if it
+            # lives, is fenced, and finds out with its next add.
             await self.repair.take_over(ledger_id, options)
             result = await self.repair.repair(
                 ledger_id,

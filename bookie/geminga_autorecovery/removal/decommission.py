@@ -73,6 +73,8 @@ async def decommission(
     if bookie_id in (await read_live_bookies(coordination.children)).all:
         raise BookieStillThere(bookie_id)
     await prepare_underreplication(coordination)
+    # Listed once. The bookie is not registered, so that no ledger gets it into an ensemble from
+    # here on.
     ledger_ids = await ledgers_of(bookie_id, coordination, store)
     # The auditor, if one is elected, marks them as well, but perhaps after a grace.
     marks = UnderreplicationMarks(coordination, clock)
@@ -80,10 +82,14 @@ async def decommission(
     async def mark(ledger_id: int) -> None:
         await marks.mark(ledger_id, [bookie_id])
 
+    # A mark that a worker has deleted in the meantime is not made again here: the loop below counts
+    # what the metadata says, and the auditor marks what is left.
     await visit_all(ledger_ids, mark, at_once_max=METADATA_READS_MAX)
     # The ledgers still on the bookie, and when their number last went down.
     left, moved_at_s = ledger_ids, clock.monotonic()
     while True:
+        # The metadata counts and not the marks: the cookie may go only when the bookie is in no
+        # ensemble.
         before, left = left, await still_on(bookie_id, left, store)
         progress = Progress(len(ledger_ids), len(ledger_ids) - len(left))
         on_progress(progress)

@@ -49,17 +49,23 @@ class LedgerChecker:
         Only ``registered`` bookies are asked. ``suspects`` are also asked for the list of all
         entries that they have, though only some are read. Raises ``UnsupportedLedger``.
         """
+        # There are three sources, each of which overrides the one before: the registrations, the
+        # suspects' own lists, and what reading shows.
         quorum = quorum_of(stored.ledger_id, stored.metadata)
         asked = suspects & registered & bookies_of(stored.metadata)
         lists = await self.entry_lists.ask(stored.ledger_id, asked) if asked else {}
         faults: list[FaultyFragment] = []
         for fragment in fragments_of(stored.metadata):
+            # Findings are by the index in the ensemble, as each fragment has its own. A bookie that
+            # is not registered is GONE whatever it may have, and is neither asked nor read.
             findings = {
                 index: Finding.GONE
                 for index, bookie in enumerate(fragment.ensemble)
                 if bookie not in registered
             }
+            # An open end moves: what a bookie lacks now may be on its way to it.
             if not fragment.is_open:
+                # Empty lists tell nothing: without suspects only reading decides.
                 lacking = (await count_replicas(fragment, quorum, lists)).lacking if lists else ()
                 findings |= {
                     index: Finding.LACKING
@@ -80,6 +86,7 @@ class LedgerChecker:
         registered: frozenset[str],
     ) -> dict[int, Finding]:
         """Read some entries of a closed fragment; returns what is wrong, by index of the bookie."""
+        # The reads of all bookies go into one list, so that the batches below are full.
         wanted = [
             (index, entry_id)
             for index, bookie in enumerate(fragment.ensemble)
@@ -93,6 +100,7 @@ class LedgerChecker:
             )
         ]
         flaws: dict[int, list[Flaw]] = {}
+        # Answers are kept as flaws only: the bytes of one batch are gone before the next is read.
         for start in range(0, len(wanted), _READS_AT_ONCE_MAX):
             some = wanted[start : start + _READS_AT_ONCE_MAX]
             copies = await self.copies.read(
@@ -101,6 +109,7 @@ class LedgerChecker:
                 [(fragment.ensemble[index], entry_id) for index, entry_id in some],
             )
             for (index, _), copy in zip(some, copies, strict=True):
+                # A bookie without flaws does not appear, and has no finding.
                 if copy.flaw is not None:
                     flaws.setdefault(index, []).append(copy.flaw)
         # All flaws of a bookie decide together, whatever batch they were found in.

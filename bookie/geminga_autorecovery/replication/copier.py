@@ -38,7 +38,7 @@ class FragmentCopier:
     clock: Clock = field(kw_only=True)
     config: AutoRecoveryConfig = field(kw_only=True)
     counters: WorkerCounters = field(kw_only=True)
-    # By the clock: the rate allows the next batch from then on.
+    # By the clock: the rate allows the next batch from then on. It holds for all ledgers together.
     next_batch_s: float = field(default=0.0, init=False)
 
     async def copy(
@@ -49,19 +49,23 @@ class FragmentCopier:
         Raises ``EntriesUnreadable``, ``CopyRefused``; some may be stored then, which does no harm.
         """
         quorum = quorum_of(stored.ledger_id, stored.metadata)
+        # A generator: the ids of a ledger with millions of entries are not in memory at once.
         entry_ids = _entries_of(fault, quorum, replacements)
         entries_max = self.config.rereplication_entry_batch_size
         bytes_max = self.config.copy_batch_bytes_max
         rate = self.config.replication_bytes_per_s
         # A batch may have one entry more than neighbours: it tells how large the next one is.
         plan = ReadPlan(max(entries_max - 1, 1))
+        # A closed ledger's metadata has both, so that even the first batch is not blind.
         plan.note_end(stored.metadata.last_entry, stored.metadata.length)
         counters = self.counters
         # As many as the plan looks at. The order does not matter: each entry is copied by itself.
         left = list(islice(entry_ids, 2 * entries_max))
         while left:
             batch_ids = plan.next_ids(left, bytes_max, bytes_max)
+            # ``wanted`` is of one batch, so that each gets an object of its own.
             batch = _Batch(self.copies, stored, fault, quorum, replacements, plan)
+            # Wait for the rate; read the batch; store it; work out when the next one may begin.
             delay_s = self.next_batch_s - self.clock.monotonic()
             if delay_s > 0:
                 await asyncio.sleep(delay_s)
@@ -103,6 +107,7 @@ class _Batch:
     async def read(self, entry_ids: Sequence[int]) -> dict[int, bytes]:
         """Those of the entries that a replacement needs. Raises ``EntriesUnreadable``."""
         # A bookie that is repaired in place needs only what it cannot give itself: ask it first.
+        # Pairs and not entries: a write set may hold two bookies that are both replaced.
         needs = [
             (entry_id, replacement)
             for entry_id in entry_ids
@@ -120,6 +125,8 @@ class _Batch:
         # that are still missing, and so on.
         found: dict[int, bytes] = {}
         sources = {entry_id: self._sources(entry_id) for entry_id in self.wanted}
+        # No more bookies than ``write_quorum`` should have an entry, so that there are no more
+        # rounds.
         for attempt in range(self.quorum.write_quorum):
             missing = [each for each in self.wanted if each not in found]
             asked = [
@@ -158,6 +165,7 @@ class _Batch:
         # It was asked first, and what it gave was no good copy.
         without = {each.old for each in self.wanted[entry_id] if each.is_in_place}
         findings, ensemble = self.fault.findings, self.fault.fragment.ensemble
+        # ``sorted`` keeps the order of the write set among equally trusted bookies.
         indexes = sorted(
             self.quorum.write_set(entry_id), key=lambda index: _TRUST[findings.get(index)]
         )

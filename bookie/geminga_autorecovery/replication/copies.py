@@ -63,6 +63,8 @@ class Copies:
         All are requested at once: the caller bounds how many.
         """
         timeout_s = self.answer_timeout_s
+        # First connect where there is no connection yet, all at once; then ask; then wait for all
+        # answers.
         links = {bookie: self.links.link(bookie) for bookie, _ in wanted}
         # By bookie: why there is no connection to it.
         reasons: dict[str, str] = {}
@@ -128,6 +130,8 @@ class _CopyReads:
         # By index: the bookie's link, and the result once there is one.
         self._links: list[BookieLink] = []
         self._copies: list[Copy | None] = [None] * count
+        # Reads without a result yet. At 0, ``_finished`` is set and every place of ``_copies`` is
+        # filled.
         self._open_count = count
         self._finished = asyncio.Event()
 
@@ -137,6 +141,7 @@ class _CopyReads:
         try:
             link.read(self._ledger_id, entry_id, self, index)
         except BookieUnavailable:
+            # Where the bookie is down, the result is there before ``answers`` is called.
             self._finish(index, Copy(flaw=Flaw.UNHEARD, why=why_not))
 
     async def answers(self, timeout_s: float) -> list[Copy]:
@@ -159,6 +164,7 @@ class _CopyReads:
         self, bookie: int, entry_id: int, return_code: int, buffer: bytes, start: int, end: int
     ) -> None:
         """A bookie's answer (``ReadListener``)."""
+        # Three kinds of answers: a refusal, an entry that does not fit its digest, a good one.
         if return_code != ReturnCode.EOK:
             self._finish(bookie, _refused(return_code))
             return
@@ -211,7 +217,8 @@ class _CopyWrites:
         self._link = link
         # The ledger's master key.
         self._key = key
-        # By entry id: what is not stored yet, and is sent again over the next connection.
+        # By entry id: what is not stored yet, and is sent again over the next connection. Empty at
+        # the end, or ``_failure`` says why not.
         self._unstored = dict(entries)
         self._failure: CopyRefused | None = None
         # Set at each answer and at the failure.
@@ -221,7 +228,8 @@ class _CopyWrites:
         """Return when all are stored. Raises ``CopyRefused``, also after ``timeout_s`` seconds
         without an answer."""
         link = self._link
-        # One bookie, so that its slot is always 0.
+        # One bookie, so that its slot is always 0. From here on answers about this ledger's adds
+        # come to this object, until ``detach``.
         link.attach(self._ledger_id, self, 0)
         try:
             # There is a connection already: ``attach`` reports only the next one.
@@ -244,6 +252,7 @@ class _CopyWrites:
         """The bookie has stored entries (``AddListener``)."""
         del bookie
         for entry_id in entry_ids:
+            # An entry that was sent twice is answered twice.
             self._unstored.pop(entry_id, None)
         self._progress.set()
 
@@ -257,6 +266,8 @@ class _CopyWrites:
     def bookie_connected(self, bookie: int) -> None:
         """There is a connection, or another one: send what is not stored (``AddListener``)."""
         del bookie
+        # The outbox decides when its chunks leave. Without a connection it drops them, and this
+        # is called again with the next one.
         outbox = self._link.outbox
         for entry in self._unstored.values():
             chunks = outbox.chunks
@@ -269,6 +280,8 @@ class _CopyWrites:
     def bookie_unreachable(self, bookie: int) -> None:
         """An attempt to connect failed (``AddListener``)."""
         del bookie
+        # The first failed attempt ends it: the worker tries the ledger again later, and may choose
+        # another bookie then.
         self._fail("the connection is lost")
 
     def bookie_absent(self, bookie: int) -> None:

@@ -37,7 +37,8 @@ class EntryLists:
     async def ask(self, ledger_id: int, bookies: Collection[str]) -> dict[str, EntryList]:
         """What each of the bookies has of the ledger."""
         names = sorted(bookies)
-        # All at once: there are as many requests as bookies in the ledger.
+        # All at once: there are as many requests as bookies in the ledger. None of them raises: a
+        # bookie that does not answer gives None, and the others' lists count.
         lists = await asyncio.gather(*(self._ask_one(ledger_id, name) for name in names))
         return dict(zip(names, lists, strict=True))
 
@@ -65,6 +66,7 @@ async def count_replicas(
 ) -> Replicas:
     """Count, by the lists, the copies of all entries of a fragment that has an end."""
     found = Replicas(frozenset(), quorum.write_quorum)
+    # A fragment without entries has a last entry below its first one: then nothing is lacking.
     for first in range(fragment.first_entry, fragment.last_entry + 1, ENTRIES_PER_TURN):
         last = min(first + ENTRIES_PER_TURN - 1, fragment.last_entry)
         found = found.joined(replicas_of(fragment, quorum, lists, first, last))

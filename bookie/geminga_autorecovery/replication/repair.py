@@ -161,13 +161,19 @@ class LedgerRepair(Service):
         it in any case.
         """
         try:
+            # The repair checks, mends each closed fragment by itself, and checks again: the second
+            # check decides.
             faults = await self.check(ledger_id, options)
             closed = [fault for fault in faults if not fault.fragment.is_open]
             for fault in closed:
                 # An error concerns one fragment: the others are repaired all the same, and the
                 # check that follows finds what is left.
                 try:
+                    # Fragments are mended one after the other: each changes the metadata that the
+                    # next one reads.
                     await self._mend(ledger_id, fault, options, is_claimed)
+                # These concern the ledger as a whole: going on with its other fragments is of no
+                # use.
                 except (NoSuchLedger, UnsupportedLedger):
                     raise
                 except (AutoRecoveryError, LedgerError) as error:
@@ -182,6 +188,8 @@ class LedgerRepair(Service):
             if closed:
                 faults = await self.check(ledger_id, options)
         except NoSuchLedger:
+            # The ledger was deleted meanwhile. Copies that were stored since are garbage, which
+            # their bookies collect.
             return RepairResult.WHOLE
         if on_trouble is not None:
             for fault in faults:
@@ -233,11 +241,16 @@ class LedgerRepair(Service):
 
         if plan.replacements:
             changed(stored.metadata)  # raises where the fragment was changed since the check
+            # The copies are stored before the metadata names their bookie. A crash in between
+            # leaves copies on a bookie that no reader is sent to, and the next repair makes them
+            # again.
             await self._copier.copy(stored, fault, plan.replacements)
             # Copying takes long: another worker may have the ledger by now, or a garbage collector
             # may delete it.
             if is_claimed is not None and not await is_claimed():
                 raise ClaimLost(ledger_id)
+            # By compare-and-set: ``changed`` is asked again for newer metadata, and refuses where
+            # the fragment is not the one that was copied.
             await self.store.update(stored, changed)
             log.info(
                 "fragment repaired",

@@ -42,6 +42,7 @@ class TakeOvers(Service):
         self._clock = clock
         self._random = random
         self._config = config
+        # All that are in it are open, and none leaves it before the end.
         self._by_password: dict[bytes, Ledgers] = {}
         # What is opened later is closed with this service.
         self._stack: AsyncExitStack | None = None
@@ -60,6 +61,7 @@ class TakeOvers(Service):
         ledgers = self._by_password.get(password)
         if ledgers is not None:
             await ledgers.open(stored.ledger_id, recover=True)
+        # A bound, because each client that creates ledgers chooses their password.
         elif len(self._by_password) < PASSWORDS_MAX:
             # Kept open with its connections: the next ledger of a cluster mostly has the same
             # password.

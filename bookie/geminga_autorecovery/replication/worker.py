@@ -60,6 +60,7 @@ class ReplicationWorker(Service):
         # last.
         self._failures: OrderedDict[int, int] = OrderedDict()
         # Deferred: the ledger's lock is kept for a while, so that no worker tries it again at once.
+        # Each deferred ledger takes one place, and so does the claim that is being worked on.
         self._deferred_room = asyncio.Semaphore(config.ledgers_deferred_max)
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -99,9 +100,17 @@ class ReplicationWorker(Service):
             if not is_deferred:
                 self._deferred_room.release()
         if claim is None:
+            # The wait ends when a mark comes or a lock goes. ``take`` began the watches before it
+            # read anything.
             await self._claims.watches.wait(self._config.rescan_interval_s)
             await asyncio.sleep(SCAN_PAUSE_S)
 
+    # What becomes of a claim:
+    #
+    #     WHOLE      the mark is deleted, if it was not renewed, and the lock given back
+    #     UNCLOSED   the lock is kept for the writer's grace; then the ledger is taken over
+    #     FAULTY     the lock is kept for a pause that grows with each failure
+    #     an error of ZooKeeper's, or the end of the service: the lock is given back
     async def _repair_claimed(self, claim: Claim) -> bool:
         """Repair a ledger; returns whether it is deferred, with its claim."""
         ledger_id = claim.ledger_id
@@ -119,6 +128,7 @@ class ReplicationWorker(Service):
         except LedgerError as error:
             log.warning("ledger not repaired", extra={"ledger": ledger_id, "error": str(error)})
             result = RepairResult.FAULTY
+        # Also on cancellation: otherwise the ledger would stay locked until the session ends.
         except (CoordinationError, asyncio.CancelledError):
             await self._give_back(claim)
             raise
@@ -150,6 +160,8 @@ class ReplicationWorker(Service):
             delay_s = self._config.failed_ledger_grace_s / (1 << halvings)
         self._repair.counters.ledgers_deferred += 1
         log.info("ledger put off", extra={"ledger": ledger_id, "delay_s": delay_s})
+        # The claim waits in another task, so that this worker goes on with the next ledger
+        # meanwhile.
         task = self.spawn(
             self._let_go(claim, delay_s, is_unclosed=is_unclosed),
             name=f"ledger {ledger_id} put off",
@@ -164,6 +176,8 @@ class ReplicationWorker(Service):
         try:
             await asyncio.sleep(delay_s)
             if is_unclosed and await controls.is_enabled(self._coordination):
+                # The mark stays: the next claim finds a closed ledger, all of whose fragments can
+                # be repaired.
                 await self._repair.take_over(claim.ledger_id)
         except (LedgerError, CoordinationError) as error:
             log.warning(

@@ -37,7 +37,8 @@ class Claim:
     """A ledger that no other worker works on."""
 
     ledger_id: int
-    # The version of its mark when it was claimed; -1 where it had none.
+    # The version of its mark when it was claimed; -1 where it had none. ``done`` deletes the mark
+    # at this version only, so that a loss that was marked since is not forgotten.
     mark_version: int
 
 
@@ -70,11 +71,13 @@ class Claims:
             path, level = directories.pop()
             names = await children_of(self.watches.children, path)
             self._random.shuffle(names)
+            # Four levels of directories, each shuffled by itself; below the last one are the marks.
             if level < MARK_LEVELS:
                 directories += ((f"{path}/{name}", level + 1) for name in names)
                 continue
             for name in names:
                 ledger_id = marked_ledger_id(name)
+                # Locks have the names of marks. The list may be old by now: ``take`` decides.
                 if name in locked or ledger_id is None:
                     continue
                 # The version before the lock: a mark that is renewed after this outlives ``done``.
@@ -87,6 +90,7 @@ class Claims:
         """Claim this ledger, marked or not; None where it is claimed already."""
         await self._locks.settle()
         stat = await self._coordination.exists(mark_path(ledger_id))
+        # The mark is looked at before the lock is taken, as in ``take``.
         claim = Claim(ledger_id, -1 if stat is None else stat.version)
         return claim if await self._locks.take(ledger_id) else None
 
@@ -96,6 +100,8 @@ class Claims:
         try:
             if claim.mark_version >= 0:
                 with suppress(NodeMissing, VersionMismatch):
+                    # The mark goes before the lock: in the other order another worker could claim
+                    # the ledger for a mark that is about to go.
                     await self._coordination.delete(path, version=claim.mark_version)
                     # The directories above that have become empty go as well.
                     for _ in range(MARK_LEVELS):

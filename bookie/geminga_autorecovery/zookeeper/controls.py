@@ -40,6 +40,7 @@ async def is_enabled(coordination: Coordination, *, on_change: OnChange | None =
 async def enable(coordination: Coordination) -> bool:
     """Switch auto-recovery on; False where it was on."""
     try:
+        # The node is the switch, and its absence means on: a new cluster recovers by itself.
         await coordination.delete(DISABLED_PATH)
     except NodeMissing:
         return False
@@ -49,6 +50,7 @@ async def enable(coordination: Coordination) -> bool:
 async def disable(coordination: Coordination) -> bool:
     """Switch auto-recovery off until it is enabled again; False where it was off."""
     try:
+        # The node is persistent: it outlives the tool that made it, and every daemon.
         await coordination.create(DISABLED_PATH, make_parents=True)
     except NodeExists:
         return False
@@ -67,6 +69,7 @@ async def set_lost_bookie_delay(coordination: Coordination, seconds: int) -> Non
     """Write a lost bookie's grace. Writing the same value again makes the auditor audit at once."""
     value = encode_lost_bookie_delay(seconds)
     try:
+        # Any write raises the node's version, by which the auditor notices it.
         await coordination.set(LOST_BOOKIE_DELAY_PATH, value)
     except NodeMissing:
         await coordination.create(LOST_BOOKIE_DELAY_PATH, value, make_parents=True)

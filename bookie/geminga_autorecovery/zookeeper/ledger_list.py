@@ -38,6 +38,8 @@ async def ledger_directories(coordination: Coordination) -> list[str]:
                     for name in await children_of(children, path)
                     if _INNER.fullmatch(name)
                 ]
+            # Ledger 4711 is below /ledgers/00/0000, and 2147483648 below
+            # /ledgers/000/0000/0021/4748.
             found += paths
     return found
 
@@ -57,6 +59,8 @@ async def visit_all(
     It is raised after all visits of its group have ended, and no further group begins.
     """
     for start in range(0, len(ledger_ids), at_once_max):
+        # Groups are simpler than a stream with a bound, at the price that the slowest visit of a
+        # group holds up the next one.
         results = await asyncio.gather(
             *map(visit, ledger_ids[start : start + at_once_max]), return_exceptions=True
         )

@@ -35,7 +35,8 @@ class LedgerLocks:
     coordination: Coordination
     content: bytes
     answer_timeout_s: float | None = field(default=None, kw_only=True)
-    # Ledgers whose lock was taken and not given back; it may be lost with its session.
+    # Ledgers whose lock was taken and not given back; it may be lost with its session. A ledger is
+    # in one of the two sets, or in none.
     _taken: set[int] = field(default_factory=set[int], init=False)
     # Ledgers whose lock may be ours in ZooKeeper though it is not held here.
     _doubtful: set[int] = field(default_factory=set[int], init=False)
@@ -57,6 +58,8 @@ class LedgerLocks:
                 await self.coordination.create(
                     lock_path(ledger_id), self.content, ephemeral=True, make_parents=True
                 )
+        # It is another holder's. A lock of our own, from an attempt without an answer, is not there
+        # any more: callers call ``settle`` first.
         except NodeExists:
             self._doubtful.discard(ledger_id)
             return False
@@ -83,6 +86,7 @@ class LedgerLocks:
         self._doubtful.add(ledger_id)
         async with asyncio.timeout(self.answer_timeout_s):
             stat = await self._ours(ledger_id)
+            # The version protects a lock that another holder has made in between.
             if stat is not None:
                 with suppress(NodeMissing, VersionMismatch):
                     await self.coordination.delete(lock_path(ledger_id), version=stat.version)
@@ -90,6 +94,8 @@ class LedgerLocks:
 
     async def settle(self) -> None:
         """Release what could not be released before."""
+        # ``sorted`` makes a copy, as ``release`` changes the set. The first error ends it: the rest
+        # stays doubtful.
         for ledger_id in sorted(self._doubtful):
             await self.release(ledger_id)
 
@@ -99,5 +105,7 @@ class LedgerLocks:
             value, stat = await self.coordination.get(lock_path(ledger_id))
         except NodeMissing:
             return None
+        # Both must fit: this session has other holders, and the lock of an earlier session of ours
+        # goes with that session.
         is_own_session = stat.ephemeral_owner == self.coordination.session_id
         return stat if is_own_session and value == self.content else None

@@ -30,4 +30,5 @@ async def read_live_bookies(children: Children) -> LiveBookies:
     # In this order: a bookie that becomes read-only appears there before it goes here.
     writable = await children_of(children, AVAILABLE_PATH)
     read_only = await children_of(children, READ_ONLY_PATH)
+    # ``readonly`` is itself a child of ``available``, and no bookie.
     return LiveBookies(frozenset(writable) - {READ_ONLY_NODE}, frozenset(read_only))

@@ -87,18 +87,26 @@ class UnderreplicationMarks:
                     await self.coordination.create(path, mark.encode(), make_parents=True)
                     return
                 mark = _decode(ledger_id, value)
+                # A bookie is never taken out of a mark: it may have come back without what it
+                # lacks.
                 known = mark.missing_bookies
                 added = tuple(each for each in sorted(missing) if each not in known)
                 if added:
                     mark = self._new_mark(known + added)
+                # The mark is written even where nothing was added: the version rises, and a worker
+                # that has just found the ledger whole leaves the mark.
                 await self.coordination.set(path, mark.encode(), version=stat.version)
                 return
+        # The audit is tried again as a whole, see ``Auditor._persist``.
         raise VersionMismatch(path)
 
     async def ledgers(self) -> list[int]:
         """The ids of all marked ledgers, ascending."""
         children = self.coordination.children
         directories = [MARKS_PATH]
+        # The mark of ledger 4711, by its id in hexadecimal and decimal:
+        #
+        #     /ledgers/underreplication/ledgers/0000/0000/0000/1267/urL0000004711
         for _ in range(MARK_LEVELS):
             directories = [
                 f"{directory}/{name}"

@@ -19,6 +19,7 @@ class Watches:
 
     def __init__(self, coordination: Coordination) -> None:
         self._coordination = coordination
+        # One event is enough for all watches: the caller reads everything anew in any case.
         self._changed = asyncio.Event()
         # What is watched: the kind of request and the path. Bounded by the nodes there are.
         self._watched: set[tuple[str, str]] = set()
@@ -35,6 +36,8 @@ class Watches:
         """Return at the next change since ``begin``, or after ``timeout_s`` seconds."""
         try:
             async with asyncio.timeout(timeout_s):
+                # A change between ``begin`` and here has set the event: it is not missed, and ends
+                # the wait at once.
                 await self._changed.wait()
         except TimeoutError:
             return
@@ -53,6 +56,8 @@ class Watches:
 
     async def _watch(self, kind: str, path: str, ask: Callable[..., Awaitable[ResultT]]) -> ResultT:
         key = kind, path
+        # The watch that is set fires at the next change in any case, and also when the connection
+        # breaks.
         if key in self._watched:
             return await ask(path)
         # Before the answer: another reader of the same node must not set a second watch meanwhile.

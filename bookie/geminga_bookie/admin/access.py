@@ -64,11 +64,13 @@ class AdminAccess(Service):
         self.index_files = index_files
         self.configuration = configuration
         self.random = random
+        # Both ask only ZooKeeper; the client of ``ledgers`` also connects to bookies.
         self.store = LedgerStore(coordination, clock=clock, random=random, config=_LEDGER_CONFIG)
         self.registry = BookieRegistry(coordination, random=random, config=_LEDGER_CONFIG)
         self._ledgers: Ledgers | None = None
         # Held while the client is opened: two requests must not open it twice.
         self._opening = asyncio.Lock()
+        # What is opened later is closed with this service.
         self._stack: AsyncExitStack | None = None
         # Orders that are being carried out.
         self.jobs: set[str] = set()
@@ -78,6 +80,7 @@ class AdminAccess(Service):
 
     async def ledgers(self) -> Ledgers:
         """The BookKeeper client, opened by the first call. Raises ``CoordinationError``."""
+        # While the first call opens the client, others wait for it here.
         async with self._opening:
             if self._ledgers is None:
                 assert self._stack is not None, "used while it is open"
@@ -105,6 +108,8 @@ class AdminAccess(Service):
             # A coroutine that is never awaited would be reported as a mistake.
             work.close()
             raise Refused(HTTPStatus.CONFLICT, f"{job} is going on already; its end is in the log")
+        # Nothing is awaited since the check above: of two orders at once, the second one is
+        # refused.
         self.jobs.add(job)
         self.spawn(self._run(job, work), name=job)
 
@@ -112,6 +117,7 @@ class AdminAccess(Service):
         log.info("order begins", extra={"order": job})
         try:
             await work
+        # Only the log can tell: the client got its answer when the order began.
         except (GemingaError, OSError, TimeoutError) as error:
             log.warning("order failed", extra={"order": job, "error": repr(error)})
         else:

@@ -50,12 +50,14 @@ class BookieAdmin:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
+        # Paths are compared as they came: none of ours has a character that is ever escaped.
         raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
         # Without empty segments, as upstream's server takes a path.
         path = b"/" + b"/".join(filter(None, raw_path.split(b"/")))
         if not path.startswith(PREFIXES):
             await self.other(scope, receive, send)
             return
+        # A HEAD is a GET whose body is left out at the end: status and headers are the same.
         is_head = scope["method"] == "HEAD"
         method = "GET" if is_head else scope["method"]
         answer = await self._answer(scope, receive, path.decode("latin-1"), method)
@@ -86,6 +88,7 @@ class BookieAdmin:
             if route.action is not Action.READ:
                 await self.authorize(principal, route.action, self.resource)
             parameters = parse_parameters(scope.get("query_string", b""))
+            # A client that sends its body slowly must not keep an endpoint waiting.
             async with asyncio.timeout(BODY_TIMEOUT_S):
                 request = Request(method, parameters, await _read_body(receive))
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
@@ -96,6 +99,7 @@ class BookieAdmin:
                 # the status of its error.
                 first = await anext(answer.body, b"")
                 return Answer(answer.status, answer.content_type, _again(first, answer.body))
+        # The errors become answers here alone, by what clients can do about them.
         except Refused as error:
             return text_answer(error.reason, error.status)
         except GemingaError as error:

@@ -78,6 +78,7 @@ async def ask(
     connecting = partial(SingleRequest, encode_frame(request))
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            # The request goes out as soon as there is a connection (``SingleRequest``).
             transport, asking = await network.connect(connecting, *address)
             try:
                 return await asking.answer

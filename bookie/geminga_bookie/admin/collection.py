@@ -59,6 +59,7 @@ async def suspended_compactions(access: AdminAccess, _request: Request) -> Answe
 async def suspend_compaction(access: AdminAccess, request: Request) -> Answer:
     """Do no more compactions of the kinds that ``suspendMajor`` and ``suspendMinor`` name."""
     wanted = _kinds(request, "suspend")
+    # The order holds from the next round on: a compaction that is under way goes on to its end.
     _collector(access).suspended |= set(wanted)
     return _obeyed(access, "Suspend", wanted)
 

@@ -46,6 +46,8 @@ async def list_ledgers(access: AdminAccess, request: Request) -> Answer:
     Then ``page=N`` selects about a hundred, and ``decode_meta=true`` decodes the records.
     """
     coordination = access.coordination
+    # A generator, like all that follows: of a cluster with millions of ledgers, no more than one
+    # directory's ids are in memory.
     ids = all_ledgers(coordination)
     if not request.is_set("print_metadata"):
         bare = ((str(ledger_id), None) async for ledger_id in ids)
@@ -72,6 +74,7 @@ async def read_ledger(access: AdminAccess, request: Request) -> Answer:
         raise Refused(HTTPStatus.BAD_REQUEST, "entries begin with 0")
     page = request.integer("page", -1)
     if page > 0:
+        # Pages count entries from 0, whatever ``start_entry_id`` says: both bounds hold.
         page_first = (page - 1) * ENTRIES_PER_PAGE
         page_last = page_first + ENTRIES_PER_PAGE - 1
         first = max(first, page_first)
@@ -170,6 +173,7 @@ async def _entries(
 ) -> AsyncIterator[tuple[str, object]]:
     if page > 0:
         yield "Entries for page: ", str(page)
+    # As many entries as fit in READ_BYTES_MAX with each read, but one at the least.
     while first <= last:
         for payload in await reader.read(first, last, bytes_max=READ_BYTES_MAX):
             yield str(first), payload.decode("ascii", "replace")

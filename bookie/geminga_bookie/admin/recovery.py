@@ -38,6 +38,7 @@ from geminga_runtime.coordination import NodeMissing
 
 log = logging.getLogger(__name__)
 
+# Upstream reads the value as an ``int``.
 DELAY_S_MAX = (1 << 31) - 1
 
 
@@ -112,6 +113,7 @@ async def trigger_audit(access: AdminAccess, _request: Request) -> Answer:
         raise Refused(
             HTTPStatus.NOT_FOUND, "Exception when do operation. No auditor elected, to do it"
         )
+    # The value stays the same: the auditor takes such a write for the order to audit.
     await controls.set_lost_bookie_delay(access.coordination, await _delay_s(access))
     return text_answer("Success trigger audit.")
 
@@ -122,6 +124,8 @@ async def recover_bookie(access: AdminAccess, request: Request) -> Answer:
     source = fields.get("bookie_src")
     bookie_id = _bookie_id(source[0] if isinstance(source, list) and source else None)
     await _require_known(access, bookie_id)
+    # What can be wrong with the order itself was checked before: after the answer only the log
+    # tells.
     access.start("recovery of a bookie", _recover(access, bookie_id, _flag(fields)))
     return text_answer("Success send recovery request command.")
 

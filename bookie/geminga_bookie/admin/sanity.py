@@ -34,6 +34,7 @@ async def is_sane(access: AdminAccess) -> bool:
                 ensemble_size=1,
                 write_quorum=1,
                 ack_quorum=1,
+                # Whatever the placement would choose: it is this bookie that is tested.
                 ensemble=(bookie_id,),
             )
     except (LedgerError, CoordinationError, TimeoutError) as error:
@@ -55,6 +56,7 @@ async def is_sane(access: AdminAccess) -> bool:
         log.warning("bookie failed its sanity test", extra={"error": repr(error)})
         return False
     finally:
+        # The writer may have failed before it was closed: it must do nothing more after the test.
         writer.detach()
         try:
             async with asyncio.timeout(TIMEOUT_S):

@@ -62,6 +62,8 @@ async def state(access: AdminAccess, _request: Request) -> Answer:
 async def is_ready(access: AdminAccess, _request: Request) -> Answer:
     """Tell whether it serves."""
     if access.bookie.failed.is_set():
+        # These are upstream's words. Here the bookie has failed: HTTP is served only once it is
+        # open.
         words = "Bookie is not fully started yet"
         return text_answer(words, HTTPStatus.SERVICE_UNAVAILABLE)
     return text_answer("OK")
@@ -93,6 +95,7 @@ async def set_read_only(access: AdminAccess, request: Request) -> Answer:
 async def sanity(access: AdminAccess, _request: Request) -> Answer:
     """Test whether a small ledger can be written and read; a read-only bookie is not tested."""
     is_read_only = access.bookie.storage.is_read_only
+    # The test could only fail: no writable ledger can be made on a read-only bookie.
     passed = False if is_read_only else await is_sane(access)
     return json_answer({"passed": passed, "readOnly": is_read_only})
 

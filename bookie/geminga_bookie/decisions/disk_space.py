@@ -47,6 +47,8 @@ def judge(limits: SpaceConfig, disks: Sequence[DiskState]) -> SpaceVerdict:
     """Decide from what was measured."""
     usages = [usage_of(disk.capacity_bytes, disk.free_bytes) for disk in disks]
     full = [usage > limits.disk_usage_threshold for usage in usages]
+    #     writable  --all disks are beyond the threshold-----> read-only
+    #     read-only --together they are below low_water_mark--> writable, where one is not full
     if all(disk.was_full for disk in disks):
         # The bookie is read-only. A disk that was freed a little does not count until all together
         # are below the low-water mark, or the bookie would change its mind every few seconds.
@@ -59,6 +61,8 @@ def judge(limits: SpaceConfig, disks: Sequence[DiskState]) -> SpaceVerdict:
     return SpaceVerdict(
         is_full=tuple(full),
         takes_adds=not all(full),
+        # Upstream's ``isAvailableForHighPriorityWrites``: one disk with room is enough, as new
+        # files go there.
         takes_recovery_adds=any(
             disk.free_bytes >= limits.recovery_free_bytes_min for disk in disks
         ),

@@ -67,6 +67,7 @@ class RoundPlanner:
         compaction is allowed now: the disks must have room for copies before the originals go.
         """
         limits = self._limits
+        # What was not allowed is not counted as done: it is due again in the next round.
         compaction = CompactionKind.NONE
         # At most one compaction a round, the greater one where both are due.
         if may_major and _is_due(
@@ -91,6 +92,7 @@ class RoundPlanner:
         """The share of a log that must be in use for a compaction to leave it alone."""
         if compaction is CompactionKind.MAJOR:
             return self._limits.major_compaction_threshold
+        # Below 0.0 no log is, so that a round without a compaction chooses none.
         return (
             self._limits.minor_compaction_threshold if compaction is CompactionKind.MINOR else 0.0
         )
@@ -106,6 +108,7 @@ class RoundPlanner:
 
 
 def _is_due(last_s: float, interval_s: float, now_s: float, *, is_forced: bool) -> bool:
+    # An interval of 0 turns the work off for forced rounds too.
     return interval_s > 0 and (is_forced or now_s - last_s >= interval_s)
 
 
@@ -114,12 +117,14 @@ def parents_of(ledger_ids: Iterable[int]) -> dict[str, list[int]]:
     # Listing a parent answers for thousands of ledgers at once.
     parents: dict[str, list[int]] = {}
     for ledger_id in ledger_ids:
+        # The order of the ids stays: a round looks at the newest ledgers first.
         parents.setdefault(ledger_path(ledger_id).rpartition("/")[0], []).append(ledger_id)
     return parents
 
 
 def unlisted(ledger_ids: Iterable[int], children: Collection[str]) -> list[int]:
     """The ledgers of one parent node that are not among its children."""
+    # Of these, ``L0005`` and the like count; other nodes below the parent do no harm.
     names = frozenset(children)
     return [
         ledger_id
@@ -164,6 +169,7 @@ def logs_to_compact(logs: Mapping[int, LogUsage], end: int, threshold: float) ->
         for number, usage in logs.items()
         if number < end and usage.end and usage.live_bytes
     }
+    # Without the empty logs, which are removed and not compacted, and without the current one.
     chosen = [number for number, share in shares.items() if share < threshold]
     return sorted(chosen, key=lambda number: (shares[number], number))
 

@@ -29,7 +29,8 @@ class Directory:
 
     path: str
     disk: Disk
-    # What the disk said when ``space_watch`` measured it last.
+    # What the disk said when ``space_watch`` measured it last. 0 before the first measure, and
+    # where the disk did not answer: ``usage`` is 1 then.
     capacity_bytes: int = 0
     free_bytes: int = 0
     # No new file is begun here while another directory takes it.
@@ -57,6 +58,8 @@ class Directories:
     """The directories of one kind, journal or ledger, in the settings' order; at least one."""
 
     def __init__(self, directories: Iterable[tuple[str, Disk]]) -> None:
+        # These objects stay the same as long as the bookie lives: what is noted on one of them, all
+        # see.
         self._directories = [Directory(path, disk) for path, disk in directories]
         assert self._directories
         # As the settings name them.

@@ -61,9 +61,11 @@ async def establish_identity(
     ``BadBookieId``, ``CorruptFile``, ``CoordinationError``, ``OSError``.
     """
     try:
+        # A cookie with another id means that this ZooKeeper is not that of the bookie's cluster.
         instance_id = (await coordination.get(INSTANCE_ID_PATH))[0].decode()
     except NodeMissing as error:
         raise ClusterNotInitialized(INSTANCE_ID_PATH) from error
+    # First the bookie reads every cookie there is, then it checks them, and only then writes any.
     disks = {f"ledger directory {each.path}": each.disk for each in ledgers}
     disks |= {f"journal directory {each.path}": each.disk for each in journals}
     # What each directory holds, None for nothing.
@@ -71,10 +73,12 @@ async def establish_identity(
     for where, disk in disks.items():
         content = await disk.read_file(COOKIE_FILE_NAME)
         try:
+            # A cookie that cannot be read does not count as missing: it may be another bookie's.
             stored[where] = None if content is None else Cookie.decode(content)
         except MalformedRecord as error:
             raise CorruptFile(f"{COOKIE_FILE_NAME} in {where}", 0, str(error)) from error
     known = [cookie for cookie in stored.values() if cookie is not None]
+    # The first cookie decides; ``_agreed_cookie`` checks that the others agree with it.
     bookie_id = _bookie_id(wanted_id, known, f"{coordination.session_id}:{clock.wall_ms()}")
     # What the cookie of a new bookie says.
     expected = Cookie(
@@ -91,18 +95,21 @@ async def establish_identity(
     except MalformedRecord as error:
         raise CorruptFile(f"node {node} in ZooKeeper", 0, str(error)) from error
     cookie = _agreed_cookie(expected, stored, registered)
-    # Paths may change when disks are mounted elsewhere; their number may not.
+    # Paths may change when disks are mounted elsewhere; their number may not. With one journal
+    # fewer, what was acknowledged in that one would not be replayed.
     if len(expected.journal_dirs) != len(cookie.journal_dirs):
         raise DirectoriesChanged("journal", expected.journal_dirs, cookie.journal_dirs)
     if len(expected.ledger_dirs) != len(cookie.ledger_dirs):
         raise DirectoriesChanged("ledger", expected.ledger_dirs, cookie.ledger_dirs)
     new_disks = {where: disk for where, disk in disks.items() if stored[where] is None}
+    # All directories are checked before the first cookie is written: a refused start changes none.
     await _require_no_data(new_disks)
     # Each file is written as a whole or not at all, and durable on return.
     for disk in new_disks.values():
         await disk.write_file(COOKIE_FILE_NAME, cookie.encode())
     if registered is None:
-        # Last of all: what ZooKeeper knows must be on every disk.
+        # Last of all: what ZooKeeper knows must be on every disk. Fails (``NodeExists``) where
+        # another new bookie with this id was faster.
         await coordination.create(node, cookie.encode(), make_parents=True)
         log.info("bookie is new to the cluster", extra={"bookie": bookie_id})
     return cookie

@@ -41,6 +41,8 @@ class SpaceWatch(Service):
     def look(self) -> None:
         """Measure all disks, decide, report."""
         states: list[DiskState] = []
+        # All disks are measured and judged together; then each directory gets what was decided of
+        # it.
         for directory in self._directories:
             try:
                 directory.capacity_bytes = directory.disk.total_bytes()
@@ -50,6 +52,8 @@ class SpaceWatch(Service):
                 # It counts as full: no file is begun on it.
                 directory.capacity_bytes = directory.free_bytes = 0
             states.append(
+                # The last verdict counts too: a full bookie takes adds again only below the
+                # low-water mark.
                 DiskState(directory.capacity_bytes, directory.free_bytes, directory.is_full)
             )
         verdict = judge(self._limits, states)
@@ -61,6 +65,7 @@ class SpaceWatch(Service):
                     "ledger disk is full" if is_full else "ledger disk has room again",
                     extra={"directory": directory.path, "usage": round(directory.usage, 4)},
                 )
+        # Reported once all directories have it: a checkpoint that follows chooses its disk by them.
         self._on_verdict(verdict)
 
     async def _look_again(self) -> None:

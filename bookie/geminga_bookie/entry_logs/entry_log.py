@@ -65,14 +65,17 @@ class EntryLog:
         self._clock = clock
         self._file_bytes_max = file_bytes_max
         # The files that exist, by number, and in which directory each is. ``open_files`` looks here
-        # whether a file was removed.
+        # whether a file was removed. The dict is filled and emptied in place, never replaced.
         self._homes: dict[int, Directory] = {}
         self._lists = LogLists(directories)
-        # The bytes that each log has at least which is not appended to any more.
+        # The bytes that a log has at least: what was durable when it was given up, or what the
+        # index knew at the start. The lists in the directories promise so much. Of a current log
+        # that was begun since the start only the header is promised.
         self._sizes: dict[int, int] = {}
         # The file that is appended to is among them.
         self.open_files = OpenFiles(self._homes, config.entry_logs_open_max)
-        # The file that is appended to; None where the next block begins a new one.
+        # The file that is appended to; None where the next block begins a new one. It counts as a
+        # reader of its own, so that it is not closed to make room.
         self._current: OpenFile | None = None
         # The highest number that was used: also of files that are gone, so that none is used twice.
         self._current_number = 0
@@ -91,6 +94,8 @@ class EntryLog:
                 number = layout.file_number(name)
                 if number is None:  # a cookie, a list of logs, a journal
                     continue
+                # Two files of one number may be different ones: which of them the index means
+                # cannot be told.
                 if number in self._homes:
                     raise EntryLogTwice(name, self._homes[number].path, directory.path)
                 self._homes[number] = directory
@@ -116,6 +121,7 @@ class EntryLog:
                 path = self.path(number)
                 if number not in self._homes:
                     raise EntryLogMissing(path, self._directories.paths)
+                # Only the sizes are checked here; blocks are checked when they are read.
                 size = (await self.open_files.get(number)).file.size
                 if size < usage.end:
                     raise CorruptFile(path, size, f"{usage.end - size} bytes are missing")
@@ -207,7 +213,10 @@ class EntryLog:
 
         On a full disk the next attempt needs the room.
         """
+        # Log numbers begin with 1: without an end, every file is a leftover.
         number, offset = (0, 0) if end is None else (end.log_number, end.offset)
+        # Leftovers are of two kinds: whole files behind the end, and bytes behind it in its own
+        # file.
         if self._current_number > number:
             self.begin_anew()
         # The failure that led here is what is reported. What cannot be given back now is, at the
@@ -251,12 +260,14 @@ class EntryLog:
 
     async def _append_and_sync(self, current: OpenFile, chunks: Sequence[bytes]) -> int:
         """Append to the current file; return where that begins."""
+        # What is durable before this append, whatever becomes of it.
         known_bytes = current.file.size
         try:
             offset = await current.file.append_and_sync(chunks)
         except OSError as error:
             self._sizes[self._current_number] = known_bytes
             # What a failed sync left in the file cannot be known: the next block begins a new one.
+            # A full disk has not failed: it takes files again once something was deleted.
             home = self._homes[self._current_number]
             home.has_failed = home.has_failed or error.errno != errno.ENOSPC
             self._set_current(self._current_number, None)
@@ -268,6 +279,7 @@ class EntryLog:
     async def _writable_file(self) -> OpenFile:
         """The file that the next block goes to: the current one, or a new one in its place."""
         current = self._current
+        # The limit is looked at once for each batch, so that a file may pass it by a batch.
         if current is not None and current.file.size < self._file_bytes_max:
             # A file in a directory that became full is given up early, if another one takes files.
             is_well_placed = self._homes[self._current_number].is_preferred
@@ -288,6 +300,7 @@ class EntryLog:
         seed = layout.decode_file_header(path, header)
         assert seed is not None
         current = OpenFile(file, seed)
+        # From here on the file counts as existing: it is listed and its header is durable.
         self._homes[number] = home
         self._set_current(number, current)
         await self.open_files.keep(number, current)
@@ -301,6 +314,8 @@ class EntryLog:
             if file.size:  # a crash, or a failed attempt, left a part of it
                 await file.truncate(0)
             await file.append_and_sync([header])
+            # The list promises the header alone, as nothing more is durable yet. Once the log is
+            # given up, the next list promises all of it.
             await self._lists.write({**self._homes, number: home}, self._sizes)
         except OSError:
             await file.close()
@@ -372,6 +387,7 @@ class EntryLog:
             return range(location.first_entry, location.last_entry + 1)
         async with self.open_files.reading(location.log_number) as (file, seed):
             peeked = min(location.size, layout.BLOCK_HEADER_BYTES + TABLE_PEEK_BYTES)
+            # The table is read without the entries, which make up most of a block.
             block = await file.read(location.offset, peeked)
             header = layout.decode_block_header(seed, block, 0)
             needed = 0
@@ -404,6 +420,7 @@ class EntryLog:
         self, at: BlockLocation, header: layout.BlockHeader | None, block: bytes
     ) -> DamagedBlock:
         """Keep what can be kept of a damaged block; count and log it the first time."""
+        # A block that was cut off within its header says nothing at all.
         entries: dict[int, bytes] = {}
         if len(block) > layout.BLOCK_HEADER_BYTES:
             header = header or presumed_header(at, block)
@@ -432,6 +449,7 @@ class EntryLog:
         assert self._current is None or self._current_number not in numbers
         # First of all, before anything is awaited: no read opens them any more.
         homes = {number: self._homes.pop(number) for number in sorted(numbers)}
+        # A copy of a damaged block stands at another place, and is reported anew.
         self._damaged = {each for each in self._damaged if each[0] not in homes}
         for number in homes:
             self._sizes.pop(number, None)

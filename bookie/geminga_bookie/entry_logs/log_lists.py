@@ -31,7 +31,8 @@ class LogLists:
     """The lists of all ledger directories."""
 
     directories: Directories
-    # What was written last, so that lists that stay the same are not written again.
+    # What was written last, so that lists that stay the same are not written again. Empty after a
+    # start, so that the first change writes every list once.
     _written: dict[Directory, bytes] = field(init=False, default_factory=dict)
 
     async def write(self, homes: Mapping[int, Directory], sizes: Mapping[int, int]) -> None:
@@ -47,6 +48,8 @@ class LogLists:
                 if home is directory
             }
             content = layout.encode(listed)
+            # ``_written`` changes after the write: a list that could not be written is tried again
+            # with the next change.
             if self._written.get(directory) != content:
                 await directory.disk.write_file(layout.NAME, content)
                 self._written[directory] = content
@@ -61,6 +64,7 @@ class LogLists:
             path = directory.path_of(layout.NAME)
             try:
                 listed = layout.decode(path, content)
+            # A list of another version (``UnknownFormat``) is no loss, and stops the start.
             except CorruptFile:
                 losses.append(Loss(path, "it does not tell which entry logs there were"))
                 continue
@@ -75,6 +79,7 @@ class LogLists:
                     missing = size - file.size
                 finally:
                     await file.close()
+                # A longer file is no loss: the list says what a log has at least.
                 if missing > 0:
                     path = home.path_of(file_name(number))
                     losses.append(Loss(path, f"{missing} bytes are missing"))

@@ -44,8 +44,11 @@ async def read_seed(file: DiskFile, path: str) -> int | None:
     """
     head = await file.read(0, layout.FILE_HEADER_BYTES + layout.BLOCK_HEADER_BYTES)
     seed = layout.decode_file_header(path, head)
+    # The header is good; or it was torn while the file was made, and then no block follows.
     if seed is not None or len(head) < layout.FILE_HEADER_BYTES:
         return seed
+    # The damage is either in the checksum or in what it covers: unless both are, one of the seeds
+    # fits.
     for possible in layout.possible_seeds(head):
         if layout.decode_block_header(possible, head, layout.FILE_HEADER_BYTES) is not None:
             log.error("entry log has a damaged file header", extra={"file": path})
@@ -71,9 +74,12 @@ async def scan_log(
     limit = file.size if end is None else end
     offset = begin
     while offset < limit:
+        # For each block, the scan reads its header and as much of its content as is needed, and
+        # goes on to the next one by the size in the header.
         head = await file.read(offset, layout.BLOCK_HEADER_BYTES + _TABLE_PEEK_BYTES)
         header = layout.decode_block_header(seed, head, 0)
         if header is None or offset + layout.BLOCK_HEADER_BYTES + header.content_bytes > limit:
+            # All blocks before a known end were durable: none of them may be torn.
             if end is not None:
                 raise CorruptFile(path, offset, "a block is not what was written")
             # With a good block behind it, the bad one was good once too: appends are synced in

@@ -36,7 +36,8 @@ class OpenFile:
 class OpenFiles:
     """Open files by the number of their log; about ``files_max``."""
 
-    # In which directory each log is that exists. ``entry_log`` changes it.
+    # In which directory each log is that exists. ``entry_log`` changes it. It is the dict of
+    # ``EntryLog`` itself, so that a log that is being removed is gone here at once.
     homes: Mapping[int, Directory]
     files_max: int
     # The one used longest ago first.
@@ -56,6 +57,8 @@ class OpenFiles:
             yield open_file.file, open_file.seed
         finally:
             open_file.readers -= 1
+            # The last reader closes a file that was deleted meanwhile: on POSIX its bytes are there
+            # until then.
             if open_file.is_removed and not open_file.readers:
                 await open_file.file.close()
 
@@ -70,6 +73,7 @@ class OpenFiles:
         if home is None:
             raise LogRemoved(name)
         file = await home.disk.open(name)
+        # The stack closes the file on every way out but the one on which it is kept.
         async with AsyncExitStack() as unless_kept:
             unless_kept.push_async_callback(file.close)
             seed = await read_seed(file, home.path_of(name))
@@ -94,8 +98,12 @@ class OpenFiles:
         self._files[number] = open_file
         if len(self._files) <= self.files_max:
             return
+        # At most one file goes for the one that came. Where all are being read, there are more than
+        # ``files_max`` for a while.
         for old_number, old in self._files.items():
             if old.readers == 0 and old is not open_file:
+                # Taken off the list before the wait: a read that comes meanwhile opens the file
+                # anew.
                 del self._files[old_number]
                 await old.file.close()
                 return

@@ -62,7 +62,7 @@ assert _BLOCK_HEADER.size == BLOCK_HEADER_BYTES
 # |  i64      |  20 bytes  |  u8   |  i64       | size u16, body         |
 # +-----------+------------+-------+------------+------------------------+
 #  flags: 1 fenced, 2 the explicit last-add-confirmed is there (without the flag: no byte of it)
-#  last entry is -1 where there is none
+#  last entry is -1 where there is none; it is the last one in all entry logs, not in this one
 _LEDGER_RECORD = Struct(">q20sBq")
 LEDGER_RECORD_BYTES_MIN = 37
 _FENCED = 1
@@ -75,7 +75,8 @@ TABLE_ROW_BYTES = 4
 # each piece costs as much as copying some KiB.
 _PIECE_BYTES_MIN = 8 * 1024
 
-# A lookup that finds no entry looks at blocks that begin up to this many ids before it.
+# A lookup that finds no entry looks at blocks that begin up to this many ids before it. The bound
+# costs little: a ledger of which this bookie has every tenth entry still gets blocks of some 400.
 BLOCK_SPAN_MAX = 4096
 
 
@@ -186,10 +187,14 @@ def cut_blocks(ledger_id: int, entries: Mapping[int, bytes], block_bytes: int) -
     base = 0
     while low < len(ids):
         first = ids[low]
+        # The entry with which the block reaches its size is the last one in it.
         high = bisect_left(ends, base + block_bytes, low) + 1
+        # One entry stays at least: ``first`` itself is below that bound.
         high = min(high, bisect_left(ids, first + BLOCK_SPAN_MAX, low))
         last = ids[high - 1]
         count = high - low
+        # The ids are rising and all different, so that the ends and the count say whether there are
+        # holes.
         is_dense = last - first == count - 1
         table = [] if is_dense else [entry_id - first for entry_id in ids[low:high]]
         table += map(len, parts[low:high])
@@ -255,6 +260,8 @@ def decode_block_header(seed: int, buffer: bytes, offset: int) -> BlockHeader | 
         _BLOCK_HEADER.unpack_from(buffer, offset)
     )
     checked_end = offset + BLOCK_HEADER_BYTES - _HEADER_CRC_BYTES
+    # The kind is believed only after the checksum. A number that is not known raises
+    # ``ValueError``: a newer program wrote it.
     if magic != BLOCK_MAGIC or crc32c(buffer[offset:checked_end], seed) != header_crc:
         return None
     return BlockHeader(BlockKind(kind), count, ledger_id, first, content_bytes, key, content_crc)
@@ -278,10 +285,12 @@ def decode_entries(header: BlockHeader, block: bytes, offset: int) -> dict[int, 
 
     None where the content is not what was written.
     """
+    # A view, so that the checksum is computed without a copy of the block.
     content = memoryview(block)[offset:]
     if len(content) != header.content_bytes or crc32c(content) != header.content_crc:
         return None
     count = header.count
+    # The sums need no check: with the right checksum the content is what ``cut_blocks`` made.
     table = struct.unpack_from(f">{_table_rows(header)}I", content)
     start = offset + len(table) * TABLE_ROW_BYTES
     first = header.first_entry

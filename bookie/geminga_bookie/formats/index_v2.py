@@ -114,6 +114,9 @@ class Counts:
 
 def block_key(at: BlockLocation) -> bytes:
     """The key of a block."""
+    # The place is in the key, so that a copy in another log is another pair: compaction adds one
+    # and removes the other in one write, and an entry that was added twice keeps both of its
+    # blocks.
     return _BLOCK_KEY.pack(b"b", at.ledger_id, at.first_entry, at.log_number, at.offset)
 
 
@@ -136,6 +139,7 @@ def block_keys(
 
     Of the lowest and highest ledger, only blocks whose first entry is in ``first_entries`` count.
     """
+    # The place comes last in a key, so that the lowest and the highest place close the range.
     low = _BLOCK_KEY.pack(b"b", ledgers[0], first_entries[0], 0, 0)
     return low, _BLOCK_KEY.pack(b"b", ledgers[1], first_entries[1], U32_MAX, U64_MAX)
 

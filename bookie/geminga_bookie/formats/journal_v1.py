@@ -39,6 +39,8 @@ assert _FILE_HEADER.size == FILE_HEADER_BYTES
 # | magic | group number | body bytes | body crc32c | header crc32c | item | item | ...
 # |  u32  |  u64         |  u32       |  u32        |  u32          |             body
 # +-------+--------------+------------+-------------+---------------+------+------+-----
+#  u32 is enough for the body: sockets are not read while more than ``journal_queue_bytes_max``
+#  (32 MiB) waits for the disk.
 _GROUP_HEADER = Struct(">IQIII")
 _GROUP_HEADER_CHECKED = Struct(">IQII")
 GROUP_HEADER_BYTES = 24
@@ -63,6 +65,8 @@ assert _ITEM_HEADER.size == ITEM_HEADER_BYTES
 # A request to add inside ADDS: frame size, header word, master key, then the entry, which begins
 # with its ledger id and entry id.
 _ADD = Struct(">II20sqq")
+# The flags in the header word do not matter any more: whether the add was to be taken was decided
+# before it was journalled.
 _ADD_ENTRY_OFFSET = 28
 _FRAME_SIZE_BYTES = 4
 ADD_FRAME_BYTES_MIN = _ADD.size - _FRAME_SIZE_BYTES
@@ -149,6 +153,7 @@ def file_number(name: str) -> int | None:
 
 def encode_file_header(number: int, created_ms: int) -> bytes:
     """The bytes a new file begins with."""
+    # The place of the checksum is packed as zero, cut off, and filled with the real one.
     checked: bytes = _FILE_HEADER.pack(FILE_MAGIC, VERSION, 0, number, created_ms, 0)[:-4]
     return checked + int(crc32c(checked)).to_bytes(4, "big")
 
@@ -158,6 +163,7 @@ def decode_file_header(path: str, content: bytes) -> FileHeader | None:
 
     Raises ``UnknownFormat`` for a whole header of another kind or version.
     """
+    # The checksum is checked before the version: a torn header may hold any version.
     if len(content) < FILE_HEADER_BYTES:
         return None
     magic, version, _, number, created_ms, seed = _FILE_HEADER.unpack_from(content)
@@ -178,6 +184,7 @@ def decode_group_header(seed: int, buffer: bytes, offset: int) -> GroupHeader | 
     """The group header at ``offset``; None where there is no whole and right one."""
     if len(buffer) - offset < GROUP_HEADER_BYTES:
         return None
+    # The magic is checked first: nearly all places that a search tries fail it, without a checksum.
     magic, number, body_bytes, body_crc, header_crc = _GROUP_HEADER.unpack_from(buffer, offset)
     if magic != GROUP_MAGIC:
         return None
@@ -190,6 +197,7 @@ def find_group_header(seed: int, buffer: bytes) -> int:
     """The offset of the first group header anywhere in ``buffer``; -1 where there is none."""
     offset = buffer.find(_GROUP_MAGIC_BYTES)
     while offset >= 0 and decode_group_header(seed, buffer, offset) is None:
+        # The magic may stand in a payload too. Only a header that fits its checksum counts.
         offset = buffer.find(_GROUP_MAGIC_BYTES, offset + 1)
     return offset
 
@@ -203,6 +211,7 @@ def encode_mark(mark: Mark) -> bytes:
     """A whole item of another kind than adds."""
     if isinstance(mark, Fence):
         return _FENCE.pack(ItemKind.FENCE, _FENCE_CONTENT.size, mark.ledger_id, mark.master_key)
+    # An explicit LAC begins like a fence, and the body takes what is left of the item.
     size = _FENCE_CONTENT.size + len(mark.body)
     return _FENCE.pack(ItemKind.EXPLICIT_LAC, size, mark.ledger_id, mark.master_key) + mark.body
 
@@ -240,6 +249,7 @@ def _decode_adds(path: str, body: bytes, offset: int, end: int) -> list[Add]:
         if end - offset < _ADD.size:
             raise UnknownFormat(path, "a request to add is cut off")
         frame_bytes, _, master_key, ledger_id, entry_id = _ADD.unpack_from(body, offset)
+        # The size has a lower bound too: any smaller one cannot hold what was just read.
         frame_end = offset + _FRAME_SIZE_BYTES + frame_bytes
         if frame_bytes < ADD_FRAME_BYTES_MIN or frame_end > end:
             raise UnknownFormat(path, "a request to add does not end where it says")

@@ -41,6 +41,7 @@ def decode(path: str, content: bytes) -> dict[int, int]:
     if end < 0 or content[end:] != f"{_CHECKSUM} {crc32c(checked):08x}\n".encode():
         raise CorruptFile(path, 0, "the list of entry logs is not what was written")
     head, *lines = checked.decode().splitlines()
+    # Checked after the checksum: a damaged list must not pass for one of another version.
     if head != f"{_HEAD} {VERSION}":
         raise UnknownFormat(path, f"it is no list of entry logs of version {VERSION}")
     pairs = [line.split() for line in lines]

@@ -64,21 +64,26 @@ def salvage_entries(header: BlockHeader, content: bytes) -> dict[int, bytes]:
 
 def salvage_places(header: BlockHeader, content: bytes) -> dict[int, slice]:
     """Where in the content of a damaged block its entries stand, as far as that can be told."""
+    # The table is read first, damaged or not. Each entry is then looked for, by its ids, where the
+    # table says it stands, and cut out up to the next one.
     begin = table_bytes(header)
     if len(content) < begin:
         return {}
+    # A wrong id in the table finds nothing: the entry at its place says another one.
     ids = decode_ids(header, content)
     # The sizes are the last row of the table for each entry.
     row = begin - TABLE_ROW_BYTES * header.count
     sizes: Sequence[int] = struct.unpack_from(f">{header.count}I", content, row)
     starts = _starts(header, content, ids, sizes)
     places: dict[int, slice] = {}
+    # An entry ends where the next one begins, known or not; the last one where the content ends.
     ends = [*starts[1:], header.content_bytes]
     for entry_id, size, start, end in zip(ids, sizes, starts, ends, strict=True):
         if start == _NOWHERE:
             continue
         # Where the next entry begins is the better end: this one's size may be what is wrong.
         stop = start + size if end == _NOWHERE else end
+        # The entry must have room for its ids, and must not be cut off by the end of the block.
         if start + _ENTRY_IDS.size <= stop <= len(content):
             places[entry_id] = slice(start, stop)
     return places
@@ -98,7 +103,14 @@ def _starts(
         return from_front
     # Up to the first wrong size, places counted from the front are right; behind the last wrong
     # size, places counted from the end are. Where both know a place, they must agree.
+    # One wrong size, of entry 2, shifts all places behind it by the surplus:
+    #
+    #     table:      | 0 | 1 | 2 - - | 3 | 4 |
+    #     content:    | 0 | 1 | 2 | 3 | 4 |
+    #     from front:   ok  ok  ok   .   .         the size of 2 is not needed to find 2 itself
+    #     from end:     .   .   .    ok  ok
     from_end = _stand_at([start + surplus for start in forwards], content, wanted)
+    # Behind a wrong size a place that fits can only be chance, such as an entry within a payload.
     front, end = _chain(from_front), _chain(from_end[::-1])[::-1]
     return [
         max(one, other) if _NOWHERE in (one, other) else one if one == other else _NOWHERE

@@ -74,7 +74,8 @@ class Collector(Service):
         # May be set to True: then each round gives back what it can, where the copies easily find
         # room, due or not.
         self.is_disk_full = False
-        # Compactions that an operator turned off, until the opposite order or a restart.
+        # Compactions that an operator turned off, until the opposite order or a restart. Forced
+        # rounds do not look at this: their order says which compactions they do.
         self.suspended: set[CompactionKind] = set()
         # A round that was forced is under way; the compaction that is.
         self.is_forced = False
@@ -91,6 +92,7 @@ class Collector(Service):
             fences_kept_s=limits.gc_fences_kept_s,
             totals=self.collected,
         )
+        # It is asked once for each round, and remembers what it has planned.
         self._planner = RoundPlanner(limits, clock.monotonic())
         self._is_wanted = asyncio.Event()
         # One round at a time, of those that are due, requested and forced.
@@ -123,6 +125,7 @@ class Collector(Service):
         try:
             await self.run(
                 is_forced=True,
+                # Forced or not, there must be room for the copies.
                 may_minor=is_minor and self.may_minor,
                 may_major=is_major and self.may_major,
             )
@@ -132,7 +135,8 @@ class Collector(Service):
     async def _run_when_wanted(self) -> None:
         limits = self._limits
         while True:
-            # Without an interval, rounds are only requested.
+            # Without an interval, rounds are only requested. The pause is worked out anew each
+            # time: a disk may have become full, or have been freed.
             pause_s = limits.gc_interval_s or None
             if self.is_tight and self._storage.is_read_only:
                 pause_s = min(limits.gc_full_disk_interval_s, pause_s or math.inf)
@@ -141,14 +145,18 @@ class Collector(Service):
                     await self._is_wanted.wait()
             except TimeoutError:
                 pass
+            # Cleared before the round: a request that comes during it gets another round.
             self._is_wanted.clear()
             try:
+                # Reported before the round, which may take minutes.
                 self._report_full()
                 await self.run(
                     is_forced=False,
                     may_minor=self.may_minor and CompactionKind.MINOR not in self.suspended,
                     may_major=self.may_major and CompactionKind.MAJOR not in self.suspended,
                 )
+            # What was not done is due again after the next pause; every other error ends this loop,
+            # which is then started again as lasting work.
             except (GemingaError, OSError, TimeoutError) as error:
                 self.collected.failures += 1
                 log.warning("garbage not collected this time", extra={"error": repr(error)})
@@ -172,6 +180,8 @@ class Collector(Service):
 
     async def run(self, *, is_forced: bool, may_minor: bool, may_major: bool) -> None:
         """Run one round. Raises like ``force``; what was done until then is done."""
+        # A round: plan it; delete ledgers, which frees no bytes yet; remove the logs that this
+        # leaves empty; compact what is due, and on a full disk whatever helps.
         async with self._running:
             due = self._planner.next(
                 self._clock.monotonic(),
@@ -215,6 +225,7 @@ class Collector(Service):
                             "free_bytes": self._storage.entry_log.free_bytes,
                         },
                     )
+            # Only compactions that came to their end are counted.
             if due.compaction is CompactionKind.MINOR:
                 self.collected.minor_compactions += 1
                 self.collected.last_minor_ms = self._clock.wall_ms()
@@ -249,6 +260,7 @@ class Collector(Service):
             # The next block then begins a new file, and the log that was current is like the
             # others.
             if is_worth_leaving(index.logs.get(before, LogUsage()), threshold):
+                # The lock is held, so that no checkpoint is in the middle of appending to the log.
                 self._storage.entry_log.begin_anew()
                 before += 1
             dead = dead_logs(self._storage.entry_log.numbers, index.logs, before)
@@ -270,6 +282,7 @@ class Collector(Service):
                 # Looked up for each log: the copies of the last one have taken room.
                 usage = self._storage.index.logs.get(number, LogUsage())
                 free_bytes = self._storage.entry_log.free_bytes
+                # A log without anything in use needs no room to be removed, however full the disk.
                 if usage.live_bytes and not has_room(usage, free_bytes):
                     self._unfit_logs[number] = usage.live_bytes
                     continue
@@ -281,6 +294,7 @@ class Collector(Service):
                     extra={"error": str(error)},
                 )
             except OSError as error:
+                # The disk of one log may have failed while those of the others work.
                 failure = failure or error
         if by_compaction:
             self.collected.reclaimed_by_compaction_bytes += reclaimed_bytes

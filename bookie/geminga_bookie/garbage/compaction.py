@@ -58,6 +58,8 @@ class Compactor:
             usage = index.logs.get(number, LogUsage())
             path = self.storage.entry_log.path(number)
             try:
+                # First the compactor moves the blocks that it finds in the log; then those that
+                # only the index knows of; then it removes the file.
                 ledger_ids, moved_bytes, size = await self._move_all(number, usage.end)
             except CorruptFile as error:
                 log.warning("entry log does not tell what is in it", extra={"error": str(error)})
@@ -65,6 +67,7 @@ class Compactor:
                 # What it said of ledgers, the index says too.
                 ledger_ids = [record.ledger_id for record in index.ledgers()]
                 size = usage.end
+            # The usage is read again: moves have lowered it, and so have deletions meanwhile.
             if index.logs.get(number, LogUsage()).live_bytes:
                 # The index knows blocks that were not found in the log, or it counted too much. The
                 # whole index is searched for them.
@@ -110,6 +113,8 @@ class Compactor:
                 async for block in blocks:
                     if block.location is None:
                         ledger_ids.update((record.ledger_id, None) for record in block.ledgers)
+                    # A block that the index does not know at this place belongs to a deleted
+                    # ledger, or was moved before: it stays behind.
                     elif self.storage.index.knows(block.location):
                         batch.append(block.location)
                     if sum(at.size for at in batch) >= entry_log.batch_bytes:
@@ -125,12 +130,15 @@ class Compactor:
         """
         storage = self.storage
         index = storage.index
-        # The slow part is done without the lock, for which checkpoints would wait.
+        # The slow part is done without the lock, for which checkpoints would wait. At most
+        # ``batch_bytes`` and one block are in memory.
         whole = [await storage.entry_log.read_whole(at) for at in batch]
         async with self.checkpointer.lock:
             living: list[BlockLocation] = []
             blocks: list[tuple[Block, bytes]] = []
             for at, (block, own_key) in zip(batch, whole, strict=True):
+                # While the lock is held nothing else changes the index: what it knows now, the
+                # change below may remove.
                 if not index.knows(at):
                     continue  # its ledger was deleted since the block was read
                 master_key = own_key
@@ -142,6 +150,7 @@ class Compactor:
                 blocks.append((block, master_key))
             if not living:
                 return 0
+            # All copies are durable before the index names one of them.
             places = await storage.entry_log.append(blocks)
             index.note(
                 Change(
@@ -152,6 +161,7 @@ class Compactor:
             )
         moved_bytes = sum(at.size for at in places)
         self.moved_bytes += moved_bytes
+        # The lock is free again, so that checkpoints can run during the pause.
         if self.bytes_per_s:
             await asyncio.sleep(moved_bytes / self.bytes_per_s)
         return moved_bytes
@@ -163,11 +173,13 @@ class Compactor:
             records: list[LedgerRecord] = []
             for ledger_id in ledger_ids:
                 record = storage.index.ledger(ledger_id)
-                # After a rebuild, blocks of entries alone would not tell these.
+                # After a rebuild, blocks of entries alone would not tell these. A record that only
+                # says what blocks say too need not be written again.
                 if record is not None and (
                     record.is_fenced or record.last_entry < 0 or record.explicit_lac
                 ):
                     records.append(record)
+            # Without records, the end of the log is what the last move noted.
             if records:
                 await storage.entry_log.append_ledgers(records)
             # The commit takes the log's own record out of the index, so that a start after a crash
@@ -175,4 +187,6 @@ class Compactor:
             await storage.index.commit(
                 Change(removed_logs=[number], log_end=storage.entry_log.end if records else None)
             )
+            # After the commit, which made the copies' places durable: until then a crash could lead
+            # back to this file.
             await storage.entry_log.remove(number)

@@ -107,7 +107,11 @@ class LedgerDeletion:
         what is deleted need not be written. Raises ``CoordinationError``, ``StrangeCluster``,
         ``OSError``, ``TimeoutError``.
         """
+        # For each portion: bring our ZooKeeper server up to date; see that it is our cluster's;
+        # find what is gone; delete that.
         portions = _ledger_portions(self._storage.index)
+        # Ledgers in memory come first: the next checkpoint need not write those that are deleted
+        # here.
         if with_unwritten:
             new_ids = self._storage.ledgers.new_ids()
             starts = range(0, len(new_ids), LEDGERS_PER_PORTION)
@@ -141,6 +145,7 @@ class LedgerDeletion:
                     children = await self._coordination.children(parent)
             except NodeMissing:  # no ledger is left below it
                 children = []
+            # One request for all ledgers below the parent, instead of one for each.
             suspects += unlisted(below, children)
         # Each is asked for once more by itself: deletion cannot be undone, and one list that lacks
         # a ledger is not enough for it.
@@ -169,11 +174,13 @@ class LedgerDeletion:
         # Which bookies are alive is read once for all these, and again before each deletion.
         live = await self._live_bookies()
         for ledger_id in ledger_ids:
+            # This first look takes no lock. Nearly all ledgers end here, at the price of one read.
             if not await self._is_over_replicated(ledger_id, live):
                 continue
             # While a worker copies the ledger, this bookie may be the one that it copies to: the
             # lock that workers take keeps them away.
             try:
+                # Where a worker has the lock, it is copying the ledger: the next round looks again.
                 if await self._locks.take(ledger_id):
                     await self.forget(
                         [ledger_id], "it has all its copies elsewhere", self._is_still_superfluous
@@ -230,6 +237,8 @@ class LedgerDeletion:
         """Remove a ledger, a part at a time; False where it may not go (any more)."""
         index = self._storage.index
         is_done = False
+        # The lock is taken for each part anew, so that a checkpoint does not wait for all of a
+        # large ledger.
         while not is_done:
             async with self._checkpointer.lock:
                 if may_go is not None:
@@ -241,10 +250,13 @@ class LedgerDeletion:
                 ledger = self._storage.ledgers.find(ledger_id)
                 if ledger is None:
                     return True
+                # The ledger leaves the memory first, or the next checkpoint would write it to the
+                # index again.
                 self._storage.forget(ledger_id, ledger.master_key)
                 self._checkpointer.forget(ledger_id)
                 if index.ledger(ledger_id) is None:
                     return True
+                # One block more than a part may have shows whether this is the last part.
                 blocks = list(islice(index.blocks_of(ledger_id), BLOCKS_PER_CHANGE + 1))
                 is_done = len(blocks) <= BLOCKS_PER_CHANGE
                 del blocks[BLOCKS_PER_CHANGE:]
@@ -278,4 +290,5 @@ def _ledger_portions(index: Index) -> Iterator[list[int]]:
             yield portion
         if len(portion) < LEDGERS_PER_PORTION or not portion[-1]:
             return
+        # Ids fall: the next portion begins below the last one of this.
         highest = portion[-1] - 1

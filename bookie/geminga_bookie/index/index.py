@@ -74,10 +74,12 @@ class Change:
     # Blocks that reads may be sent to from now on.
     blocks: Sequence[BlockLocation] = ()
     ledgers: Sequence[LedgerRecord] = ()
-    # Blocks are removed by their place: one that was copied is removed there and added here.
+    # Blocks are removed by their place: one that was copied is removed there and added here. A
+    # change must not add and remove the same block: it would be removed.
     removed_blocks: Sequence[BlockLocation] = ()
     removed_ledgers: Sequence[int] = ()
     removed_logs: Sequence[int] = ()
+    # The end stays where it was unless another one is given.
     log_end: LogEnd | None = None
     # One mark for each journal, in the journals' order.
     journal_marks: Sequence[JournalMark] | None = None
@@ -88,8 +90,11 @@ class Change:
 class Index:
     """Blocks, ledgers, entry logs and journal marks in a sorted store."""
 
+    # Read and written on the event loop's thread only. What changes it holds ``Checkpointer.lock``,
+    # once the bookie is open.
     store: SortedStore
-    # The usage of every log, read at the first use and kept up to date since.
+    # The usage of every log, read at the first use and kept up to date since. Replaced as a whole
+    # by each change, so that a caller may go through the mapping and wait meanwhile.
     _logs: dict[int, LogUsage] | None = field(init=False, default=None)
 
     @property
@@ -131,6 +136,7 @@ class Index:
 
     def ledgers(self, highest: int = _LEDGER_ID_MAX) -> Iterator[LedgerRecord]:
         """Yield every ledger on this bookie with an id up to ``highest``, the highest first."""
+        # All reading goes downwards, so that a store needs one kind of iteration only.
         for _, value in self.store.descend(layout.ledger_key(highest), layout.ledger_key(0)):
             yield decode_ledger_record(value)
 
@@ -143,6 +149,7 @@ class Index:
         low, high = layout.block_keys((ledger_id, ledger_id), first_entries)
         for key, value in self.store.descend(high, low):
             at = layout.decode_block(key, value)
+            # A block with holes may still lack the entry: the caller reads on until one has it.
             if at.last_entry >= entry_id:
                 yield at
 
@@ -173,6 +180,7 @@ class Index:
         Also writes the version, by which the next start knows that there is an index and does not
         rebuild one.
         """
+        # The version goes into the same write as the change: a rebuild that was cut short has none.
         version = layout.FORMAT.pack(layout.FORMAT_VERSION)
         self.note(change, (layout.FORMAT_KEY, version))
         await self.store.flush()
@@ -180,6 +188,7 @@ class Index:
     def clear(self) -> None:
         """Remove everything that a rebuild left which did not succeed."""
         low, high = b"\x00", b"\xff"
+        # Each portion is looked for anew: a descent does not see what was removed since it began.
         while keys := [key for key, _ in islice(self.store.descend(high, low), KEYS_PER_CLEAR)]:
             self.store.write([], keys)
         self._logs = None
@@ -221,9 +230,13 @@ class Index:
                 for mark in change.journal_marks
             ]
             pairs.append((layout.JOURNAL_MARK_KEY, b"".join(marks)))
+        # The store removes keys after it has put all pairs: a removed log does not come back by the
+        # usage that is put for the blocks that left it.
         removed = [layout.block_key(at) for at in change.removed_blocks]
         removed += [layout.ledger_key(ledger_id) for ledger_id in change.removed_ledgers]
         removed += [layout.log_key(number) for number in change.removed_logs]
+        # ``logs`` is read before the write: at its first use it would otherwise find the new values
+        # in the store, and count them twice.
         kept = {**self.logs, **logs}
         self.store.write(pairs, removed)
         # Only after the write: where it fails, nothing was changed.
@@ -240,11 +253,16 @@ class Index:
             ((1, at) for at in change.blocks), ((-1, at) for at in change.removed_blocks)
         )
         for sign, at in signed:
+            # One change may touch a log many times: what it did before counts.
             usage = touched.get(at.log_number) or self.logs.get(at.log_number, LogUsage())
             live_bytes = usage.live_bytes + sign * at.size
+            # Each block that is removed was added before: callers ask the index for it, and let
+            # nothing else change the index in between.
             assert live_bytes >= 0, f"entry log {at.log_number} has less than nothing of use"
             touched[at.log_number] = LogUsage(live_bytes, max(usage.end, at.end))
         if change.log_end is not None:
+            # Ledger records make a log longer without a block of entries. They count as known bytes
+            # too.
             number, end = change.log_end.log_number, change.log_end.offset
             usage = touched.get(number) or self.logs.get(number, LogUsage())
             touched[number] = LogUsage(usage.live_bytes, max(usage.end, end))

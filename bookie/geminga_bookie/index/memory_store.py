@@ -51,6 +51,7 @@ class MemoryStore:
 
     async def flush(self) -> None:
         """Make everything written so far survive ``crash``."""
+        # Called before the bytes are safe: a crash in this moment loses them.
         self.on_flush()
         self._flushed = dict(self._values)
 

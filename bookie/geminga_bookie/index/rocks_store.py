@@ -27,6 +27,7 @@ INDEX_DIRECTORY = "index"
 # A checkpoint writes 40 bytes for each 64 KiB of entries: small buffers keep the memory small.
 WRITE_BUFFER_BYTES = 4 * 1024 * 1024
 LOG_FILES_KEPT = 2
+# ``OWN_FILES`` in ``part`` has room for as many.
 OPEN_FILES_MAX = 64
 
 # How RocksDB's messages begin where its files are not what it wrote. Everything else (another
@@ -34,6 +35,7 @@ OPEN_FILES_MAX = 64
 DAMAGE_WORDS = ("Corruption", "IO error: No such file")
 # What a damaged index's directory is called from then on, with a number behind it.
 SET_ASIDE_SUFFIX = ".damaged-"
+# The damaged files are kept for people to look at; the bookie never deletes them.
 SET_ASIDE_MAX = 1000
 
 
@@ -58,6 +60,7 @@ def open_index(path: Path) -> RocksStore:
     except IndexNotOpened as error:
         # Words, not the error, which keeps a half-read table open.
         damage = str(error.__cause__)
+        # A lock that another process holds must not move its index away.
         if not damage.startswith(DAMAGE_WORDS):
             raise
     else:
@@ -73,6 +76,8 @@ def open_index(path: Path) -> RocksStore:
             break
     else:
         raise IndexNotOpened(path, f"it is damaged, and {SET_ASIDE_MAX} before it were set aside")
+    # Renamed as a whole: a crash leaves either the damaged index or none, and both are dealt with
+    # at the next start.
     path.rename(aside)
     log.error(
         "the index is damaged and was set aside; it is rebuilt from the entry logs, and the "
@@ -89,6 +94,8 @@ def _damage_in(store: RocksStore) -> str:
     ``OSError`` for what says nothing against the files.
     """
     try:
+        # Blocks and ledgers are left out: to read them all would take minutes at each start of a
+        # large bookie.
         for prefix in (b"e", b"m"):
             for _ in store.descend(prefix + b"\xff", prefix):
                 pass
@@ -123,7 +130,8 @@ class RocksStore:
         self._write_options = rocksdict.WriteOptions()
         # The stub has only the getter.
         self._write_options.disable_wal = True  # pyright: ignore[reportAttributeAccessIssue]
-        # One thread: only flushes wait for the disk, and they come one at a time.
+        # One thread: only flushes wait for the disk, and they come one at a time. Reads, and
+        # writes to memory, are made on the event loop's thread.
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="geminga-index")
 
     def get(self, key: bytes) -> bytes | None:
@@ -136,9 +144,11 @@ class RocksStore:
         """Pairs with ``low <= key <= high``, highest key first."""
         # An iterator of RocksDB sees the database as it was when the iterator was made.
         position = self._database.iter()
+        # The last key up to ``high``: from there the iterator goes down.
         position.seek_for_prev(high)
         while position.valid():
             key = bytes(position.key())
+            # The caller may also stop early, and most do: a lookup takes one pair.
             if key < low:
                 return
             yield key, bytes(position.value())
@@ -148,6 +158,8 @@ class RocksStore:
 
     def write(self, pairs: Sequence[Pair], removed: Sequence[bytes] = ()) -> None:
         """Put all pairs and remove the keys ``removed``, as one batch, in memory."""
+        # A batch lies in one memtable as a whole, and memtables reach the disk in their order. So a
+        # crash leaves the first batches, each of them whole, although there is no log.
         batch = rocksdict.WriteBatch(raw_mode=True)
         for key, value in pairs:
             batch.put(key, value)

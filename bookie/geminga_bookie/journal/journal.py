@@ -98,24 +98,34 @@ class Journal(Service):
         self._pacing = GroupPacing(group_interval_max_s)
         self._on_written = on_written
         self._on_failed = on_failed
-        # The file that is appended to, its number, and the seed of its groups' checksums.
+        # The file that is appended to, its number, and the seed of its groups' checksums. There is
+        # no file only while one is closed and the next one is not made yet, or after that failed.
         self._file: DiskFile | None = None
         self._seed = 0
         self._file_number = 0
+        # The number of the group that is written next. It rises over all files and all restarts, so
+        # that replay notices a group that is missing.
         self._next_group = 1
-        # The files before it that still exist, rising.
+        # The files before it that still exist, rising. The writer task adds to the end, ``trim``
+        # takes from the front.
         self._old_files: list[int] = []
+        # Set by the first item that ``forming`` gets, cleared when the writer takes the group.
         self._has_work = asyncio.Event()
+        # Cleared by the first item too, but set again only when everything is durable or has
+        # failed.
         self._is_idle = asyncio.Event()
         self._is_idle.set()
         # The group that the next write takes. Read it anew for each use.
         self.forming = Group()
         # Why the journal takes nothing more; None while it works.
         self.error: OSError | None = None
-        # The end of the last durable group. A checkpoint that begins now reaches up to here.
+        # The end of the last durable group. A checkpoint that begins now reaches up to here. It
+        # always stands in a file whose header is durable, because a start fails where the file of
+        # its mark is missing.
         self.mark = JournalMark(0, 0, 0)
         # Of the group that is being written: not durable yet, and not in ``forming`` any more. What
-        # waits for the disk is this and what forms.
+        # waits for the disk is this and what forms; while both together are more than
+        # ``journal_queue_bytes_max``, no socket is read.
         self.writing_bytes = 0
         self.writing_entries = 0
         # Counted since the start.
@@ -133,10 +143,13 @@ class Journal(Service):
     async def _open(self, stack: AsyncExitStack) -> None:
         # A new file at each start: what the last run left is never appended to.
         await self._open_next_file()
+        # The service ends its tasks before it leaves the stack, so that the file is closed under no
+        # write.
         stack.push_async_callback(self._close_file)
         self.spawn(self._write_groups(), name="journal writer")
 
     async def _close(self) -> None:
+        # ``super`` cancels the writer task: what waits must be written before that.
         await self.drain()
         await super()._close()
 
@@ -170,8 +183,11 @@ class Journal(Service):
         size = len(requests)
         header = layout.encode_adds_header(size)
         group.chunks += (header, requests)
+        # The checksum runs on over all pieces of the body. Computed here, it does not delay the
+        # write, which all clients of the group wait for.
         group.crc = crc32c(requests, crc32c(header, group.crc))
         group.size += size + layout.ITEM_HEADER_BYTES
+        # The first item of the group: the writer task may be asleep.
         if not group.entries:
             self._wake(group)
         group.entries += count
@@ -189,6 +205,8 @@ class Journal(Service):
 
     def _wake(self, group: Group) -> None:
         group.opened_s = self._clock.monotonic()
+        # Both events change at once, so that ``drain`` does not return between an append and its
+        # write.
         self._is_idle.clear()
         self._has_work.set()
 
@@ -197,6 +215,7 @@ class Journal(Service):
 
         The caller has made the mark durable in the index: no start replays these files any more.
         """
+        # The file of the mark itself stays, even where the mark is its end: the index names it.
         while self._old_files and self._old_files[0] < mark.file_number:
             # Off the list first: a file that cannot be removed is left to the next start, which
             # does not replay it either.
@@ -207,6 +226,9 @@ class Journal(Service):
 
     async def _write_groups(self) -> None:
         while True:
+            # Each turn: wait for the first item, give others time to join it, write and answer the
+            # group, and begin a new file where this one is large enough. A failure ends the task
+            # for good.
             await self._has_work.wait()
             # Let the group grow for a while, if that was found to be worth it.
             now_s = self._clock.monotonic()
@@ -214,6 +236,8 @@ class Journal(Service):
             if wait_s:
                 await asyncio.sleep(wait_s)
                 now_s = self._clock.monotonic()
+            # Nothing is awaited from here until ``_write`` has put a new group in this one's place:
+            # nothing is appended to a group whose size and checksum are in its header already.
             group = self.forming
             self._pacing.started(now_s, group.entries)
             try:
@@ -225,6 +249,8 @@ class Journal(Service):
                     await self._file.truncate(self._file.size)
                     await self._file.close()
                     self._file = None
+                    # Until the next file has its header, ``mark`` stays at the end of this one. A
+                    # checkpoint that begins in between names this file, and ``trim`` leaves it.
                     self._old_files.append(self._file_number)
                     await self._open_next_file()
             except OSError as error:
@@ -238,6 +264,8 @@ class Journal(Service):
     async def _write(self, group: Group) -> None:
         """Make ``group`` durable, then answer it. What comes meanwhile forms the next group."""
         assert self._file is not None
+        # Sessions hold on to the group that their last adds are in, and see by this that it is
+        # closed.
         self.forming = Group()
         self._has_work.clear()
         self.writing_bytes = group.size
@@ -263,6 +291,7 @@ class Journal(Service):
         while waiters:
             waiter, argument = waiters.pop()
             waiter(argument, True)  # noqa: FBT003 a keyword would cost every waiter
+        # A client's answer, or a fence that became durable, may have led to another append by now.
         if not self._has_work.is_set():
             self._is_idle.set()
 
@@ -289,6 +318,8 @@ class Journal(Service):
         number = self._file_number + 1
         path = layout.file_name(number)
         file = await self._disk.open(path, reserve_bytes=RESERVE_BYTES, is_reread=False)
+        # The time makes the seed another one for each file: a number may come back, where replay
+        # removed a last file that had no group.
         header = layout.encode_file_header(number, self._clock.wall_ms())
         try:
             if file.size:  # a crash tore it while it was made
@@ -297,6 +328,8 @@ class Journal(Service):
         except OSError:
             await file.close()
             raise
+        # Everything that tells where the journal stands changes in one turn, after the header is
+        # durable.
         decoded = layout.decode_file_header(path, header)
         assert decoded is not None
         self._file = file

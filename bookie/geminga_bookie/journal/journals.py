@@ -56,6 +56,9 @@ class SpreadJournals:
     def forming(self) -> SharedGroup:
         """The group that takes what comes now, until a journal begins to write its part of it."""
         group = self._groups[-1]
+        # A journal replaces its forming group when it begins to write it. From then on nothing can
+        # join our part of it, and what comes next needs a shared group of its own, or it would be
+        # answered too early.
         for number, part in group.parts.items():
             if self._journals[number].forming is not part:
                 group = SharedGroup()
@@ -79,6 +82,9 @@ class SpreadJournals:
             bounds.append((ledger_id % len(self._journals), start, end))
             start = end
         view = memoryview(requests)
+        # Neighbours of one journal stay one piece. The order of adds within a journal is that of
+        # the socket; between journals there is none, and replay needs none: an add and a fence of
+        # one ledger are in the same journal.
         for number, run in groupby(bounds, key=lambda bound: bound[0]):
             frames = list(run)
             start, end = frames[0][1], frames[-1][2]
@@ -93,12 +99,15 @@ class SpreadJournals:
         group = self.forming
         journal = self._journals[number]
         if number not in group.parts:
+            # Each journal gets one waiter for a shared group, with the first item that goes there.
             group.parts[number] = journal.forming
             group.outstanding += 1
             journal.forming.waiters.append((self._part_done, group))
         return journal
 
     def _part_done(self, group: SharedGroup, is_written: bool) -> None:  # noqa: FBT001 a Waiter
+        # With 0, 2, 0 and 1 parts outstanding, the oldest group first: the first one is answered
+        # now; the third one is durable, and waits for the second; the last one forms.
         group.outstanding -= 1
         group.is_written = group.is_written and is_written
         groups = self._groups
@@ -106,6 +115,7 @@ class SpreadJournals:
         # nothing has come since.
         if group is groups[-1]:
             groups.append(SharedGroup())
+        # The last group is never answered here: it is the one that ``forming`` gives out.
         while len(groups) > 1 and not groups[0].outstanding:
             done = groups[0]
             # Off the list first: where a waiter raises, the others are still called later.
@@ -135,9 +145,13 @@ async def ordered_directories(directories: Directories) -> list[Directory]:
             path = f"{directory.path}/{NUMBER_FILE_NAME}"
             raise CorruptFile(path, 0, "it does not hold a number")
         numbers[directory] = int(digits) if digits else None
+    # At the first start all are new and get their numbers in the order of the settings. A crash
+    # between two of them leaves the others to the next start.
     free = [number for number in range(len(directories)) if number not in numbers.values()]
     for directory, number in numbers.items():
         if number is None and free:
+            # The number is durable before anything is journalled there: without it, another
+            # journal's mark could be taken for this one's.
             numbers[directory] = new_number = free.pop(0)
             await directory.disk.write_file(NUMBER_FILE_NAME, b"%d\n" % new_number)
     ordered = sorted(directories, key=lambda directory: numbers[directory] or 0)

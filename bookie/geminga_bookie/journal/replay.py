@@ -73,6 +73,8 @@ class Replay:
         names = await self._disk.list("")
         numbers = (layout.file_number(name) for name in names)
         self.file_numbers = wanted = sorted(number for number in numbers if number is not None)
+        # The numbers have no hole, from the mark's file on. With no mark, the first file there is
+        # counts as the beginning: whether earlier ones are missing cannot be told.
         mark = self._mark
         if mark is not None:
             # Files before the mark were to be removed; a crash, or the disk, prevented it.
@@ -94,7 +96,10 @@ class Replay:
             path = layout.file_name(number)
             file = await self._disk.open(path)
             try:
+                # The groups of a file that has another one behind it are durable: the journal
+                # closes a file only after its last group is.
                 is_last = number == wanted[-1]
+                # A group more was found exactly where this number has changed.
                 first_group = self.next_group
                 async with aclosing(self._groups_of(number, file, is_last=is_last)) as groups:
                     async for group in groups:
@@ -117,6 +122,7 @@ class Replay:
             # The mark is behind a durable header: a file that it is in stays.
             is_marked = self._mark is not None and self._mark.file_number == number
             if is_last and file.size <= layout.FILE_HEADER_BYTES and not is_marked:
+                # The journal then makes a file of the same number anew.
                 await self._disk.remove(path)
                 self.file_numbers.remove(number)
 
@@ -125,6 +131,8 @@ class Replay:
     ) -> AsyncGenerator[ReplayedGroup, None]:
         """Yield the groups of one file; cut off a torn end of the last file."""
         path = layout.file_name(number)
+        # The header, then group after group from the mark or the beginning, until the end or a bad
+        # group.
         header = layout.decode_file_header(path, await file.read(0, layout.FILE_HEADER_BYTES))
         if header is None:
             # The header is made durable before anything is written behind it.
@@ -133,6 +141,7 @@ class Replay:
             await file.truncate(0)
             return
         offset = layout.FILE_HEADER_BYTES
+        # What lies before the mark is in the entry logs. It is not looked at, and may be damaged.
         if self._mark is not None and number == self._mark.file_number:
             offset = self._mark.offset
         if file.size < offset:
@@ -143,11 +152,15 @@ class Replay:
             if body is None:
                 await self._cut(file, path, window.offset, header.seed, is_last=is_last)
                 return
+            # The window has moved on: the mark stands behind the group, with the number of the next
+            # one.
             mark = JournalMark(number, window.offset, self.next_group)
             yield ReplayedGroup(path, body, mark, is_durable=not is_last)
 
     async def _next_body(self, window: _Window, seed: int) -> bytes | None:
         """The body of the group at the window's offset, which moves on; None if it is bad."""
+        # The window stays where it is until the group is known to be good: where it is not, its
+        # offset is where the file is cut off.
         head = await window.peek(layout.GROUP_HEADER_BYTES)
         header = layout.decode_group_header(seed, head, 0)
         if header is None:
@@ -158,6 +171,7 @@ class Replay:
         size = layout.GROUP_HEADER_BYTES + header.body_bytes
         group = await window.peek(size)
         body = group[layout.GROUP_HEADER_BYTES :]
+        # A torn write may have left the header whole and its body not.
         if len(group) < size or crc32c(body) != header.body_crc:
             return None
         window.offset += size
@@ -171,6 +185,8 @@ class Replay:
         """Cut the file off at a bad group; raise ``CorruptFile`` where the group was good once."""
         if not is_last:
             raise CorruptFile(path, offset, "a group is not what was written, and a file follows")
+        # The search begins one byte after the bad group's own beginning, because its header may be
+        # whole. The tail is at most a journal file and what is reserved behind it.
         tail = await file.read(offset + 1, file.size)
         if layout.find_group_header(seed, tail) >= 0:
             what = "a group is not what was written, and another group follows"

@@ -33,6 +33,7 @@ class Connection(Protocol):
 class MemoryBackPressure:
     """All open connections of a bookie; holds them while ``is_full`` says so."""
 
+    # Asked at each ``review``: after adds have come, and after a group or a checkpoint has ended.
     is_full: Callable[[], bool]
     # Whether connections are held, and how often that began.
     is_held: bool = False
@@ -41,6 +42,8 @@ class MemoryBackPressure:
     # a set depends on memory addresses.
     connections: dict[Connection, None] = field(init=False, default_factory=dict)
     _is_closed: bool = field(init=False, default=False)
+    # Meaningful only after a first connection has come and gone; ``disconnect`` looks at the dict
+    # first.
     _is_empty: asyncio.Event = field(init=False, default_factory=asyncio.Event)
 
     def join(self, connection: Connection) -> None:
@@ -64,14 +67,18 @@ class MemoryBackPressure:
         is_held = self._is_closed or self.is_full()
         if is_held == self.is_held:
             return
+        # Set before the connections are told: ``join`` goes by it.
         self.is_held = is_held
         self.holds += is_held
         # A copy: a connection that is released may end, and leave, at once.
         for connection in list(self.connections):
+            # A connection that is held for other reasons too stays held.
             connection.set_held(is_held=is_held)
 
     def close(self) -> None:
         """Hold all connections for good; later ones are aborted."""
+        # From here on ``review`` never lets go: what the last groups free must not start reading
+        # again.
         self._is_closed = True
         self.review()
 

@@ -72,12 +72,16 @@ class BatchReads:
         counters = self._context.counters
         began_s = counters.clock.monotonic()
         find, load = self._context.storage.find, self._context.storage.load
+        # 0 means as many as fit, as upstream.
         count_max = min(request.count_max or BATCH_ENTRIES_MAX, BATCH_ENTRIES_MAX)
         # The client's limit and ours; the answer is one frame.
         bytes_max = min(request.bytes_max, self._context.config.frame_bytes_max)
+        # This may be negative: the first entry goes out all the same.
         room = bytes_max - BATCH_ANSWER_BYTES
         entries: list[bytes] = []
         code = int(ReturnCode.EOK)
+        # An answer has no holes: it ends before the first entry that is missing, does not fit or
+        # cannot be read.
         for entry_id in range(request.first_entry, request.first_entry + count_max):
             try:
                 entry = find(request.ledger_id, entry_id)

@@ -47,6 +47,8 @@ class ClientConnection(asyncio.Protocol, ABC):
     def __init__(self, context: SessionContext) -> None:
         self._context = context
         self.principal = ANONYMOUS
+        # It keeps the beginning of a frame whose rest has not come yet: at most one frame for each
+        # connection.
         self._frames = FrameReader(context.config.frame_bytes_max)
         # What answers are written to; None before and after the connection, and while it is
         # secured.
@@ -57,7 +59,9 @@ class ClientConnection(asyncio.Protocol, ABC):
         # The client's address, by which connections are limited.
         self._host = ""
         self._is_admitted = False
+        # The transport is paused exactly while this is not 0.
         self._held_by = 0
+        # What came too early. It is little, as the socket is paused from the first read on.
         self._early = b""
 
     @abstractmethod
@@ -74,16 +78,20 @@ class ClientConnection(asyncio.Protocol, ABC):
         peer = transport.get_extra_info("peername")
         self._host = str(peer[0]) if peer else "unknown"
         # BookKeeper's protocol has no words for a refusal: the end of the connection has to do.
+        # From here to ``connection_lost`` the connection counts against the limits.
         self._is_admitted = context.limits.admit(self._host) is None
         if not self._is_admitted:
             self.abort()
             return
         context.back_pressure.join(self)
+        # Held before anything can arrive: nothing is looked at until the client is known to be
+        # allowed.
         self._hold(HELD_BY_AUTHORIZATION)
         context.spawn(self._authorize(), name="authorize a connection")
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 the loop names it
         """The connection is gone."""
+        # A refused connection was never counted, and must not give back another one's place.
         if self._is_admitted:
             self._context.limits.leave(self._host)
             self._context.back_pressure.leave(self)
@@ -96,6 +104,8 @@ class ClientConnection(asyncio.Protocol, ABC):
             # read comes through.
             if self._transport is not None:
                 self._transport.pause_reading()
+            # The other reasons only stop the socket: the session takes what has been read already,
+            # which is no more than one read.
             if self._held_by & _EARLY:
                 self._early += data
                 return
@@ -140,6 +150,7 @@ class ClientConnection(asyncio.Protocol, ABC):
     # What subclasses call.
 
     def _hold(self, reason: int) -> None:
+        # The first reason pauses the transport, and the last one that goes resumes it.
         if not self._held_by and self._transport is not None:
             self._transport.pause_reading()
         self._held_by |= reason
@@ -162,6 +173,8 @@ class ClientConnection(asyncio.Protocol, ABC):
         tls = self._context.tls
         if tls is None or self._is_secured or self._transport is None:
             return False
+        # Set before the handshake: a second START_TLS on the connection is refused, whatever
+        # becomes of the first.
         self._is_secured = True
         self._hold(HELD_BY_TLS)
         self._context.spawn(self._secure(tls), name="secure a connection")
@@ -178,6 +191,8 @@ class ClientConnection(asyncio.Protocol, ABC):
         except (GemingaError, TimeoutError) as error:
             log.warning("connection refused", extra={"why": str(error)})
             self.abort()
+        # The bookie closes, or the authorization has a bug: an unauthorized connection must not
+        # stay open.
         except BaseException:
             self.abort()
             raise
@@ -190,6 +205,7 @@ class ClientConnection(asyncio.Protocol, ABC):
         Answers to earlier requests that become ready meanwhile are dropped: no client that begins
         TLS has sent any, and they must not go out in plain between the handshake's bytes.
         """
+        # No answer is written from here on: ``_transport`` is None until the handshake is over.
         plain, self._transport = self._transport, None
         if plain is None:
             return  # the client is gone
@@ -219,6 +235,8 @@ class ClientConnection(asyncio.Protocol, ABC):
 
     def _take_early(self, reason: int) -> None:
         """Go on with what came while the connection was held for ``reason``."""
+        # Emptied first: ``data_received`` keeps the bytes again where another reason holds the
+        # connection.
         early, self._early = self._early, b""
         self._release(reason)
         if early and self._transport is not None:

@@ -32,6 +32,7 @@ class DiskSpace(NamedTuple):
 class SessionContext:
     """What all sessions of a bookie share."""
 
+    # Made once, when the bookie begins to listen, and the same for every connection.
     config: BookieConfig
     storage: Storage
     journal: JournalWriter

@@ -72,6 +72,7 @@ class DeferredAnswers(ABC, Generic[PendingT]):
         self._pending.clear()
         # It may be waiting for the disk, or for a client that takes nothing.
         if self.task is not None:
+            # Nothing begins another one: ``push`` refuses from now on.
             self.task.cancel()
 
     def push(self, pending: PendingT) -> None:
@@ -80,6 +81,8 @@ class DeferredAnswers(ABC, Generic[PendingT]):
         if self._is_closed:
             return
         self._pending.append(pending)
+        # A task that runs finds this one too: between its last look at the queue and its end there
+        # is no await.
         if self.task is None:
             self.task = self._spawn(self._drain(), name=self._name)
 
@@ -87,6 +90,8 @@ class DeferredAnswers(ABC, Generic[PendingT]):
         try:
             while self._pending:
                 # Waits while the transport's buffer is full: at most one write is made ahead.
+                # Memory is bounded on both sides: of requests, about ``queued_max`` wait; of
+                # answers, one write is made besides what the transport holds.
                 await self.can_write.wait()
                 self._write(await self._answers())
                 if len(self._pending) <= self._queued_max // 2:
@@ -107,6 +112,8 @@ class AnswerQueue(DeferredAnswers[MakeAnswer]):
         pieces: list[bytes] = []
         size = 0
         while self._pending and size < WRITE_BYTES:
+            # Taken off the queue before it is made: while it waits for the disk, ``close`` may
+            # clear the queue.
             answer = await self._pending.popleft()()
             pieces += answer
             size += sum(map(len, answer))

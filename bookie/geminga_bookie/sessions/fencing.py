@@ -40,11 +40,14 @@ def fence(
     ledger = storage.fence(ledger_id, master_key)
     if ledger.is_fence_durable:
         return True
+    # In memory the ledger is fenced all the same, which is right: no add of it can be durable here
+    # either.
     if journal.error is not None:
         raise BookieFailed(ledger_id)
     # Also where an earlier request has journalled the fence and it is not durable yet: this one
     # must not be answered before it is.
     journal.append_mark(Fence(ledger_id, master_key))
+    # Put down in the same turn as the mark: in the next one the writer task may take the group.
     journal.forming.waiters.append((_fence_written, (ledger, when_fenced, argument)))
     return False
 
@@ -54,4 +57,5 @@ def _fence_written(fenced: tuple[Ledger, WhenFenced, object], is_written: bool) 
     if is_written and not ledger.is_fence_durable:
         ledger.is_fence_durable = True
         log.info("ledger fenced", extra={"ledger": ledger.ledger_id})
+    # Called last: the caller reads the entry now, and its answer must not be older than the fence.
     when_fenced(argument, is_written)

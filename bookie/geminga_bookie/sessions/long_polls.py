@@ -27,6 +27,7 @@ class LongPoll:
     ledger_id: int
     previous_lac: int
     when_over: WhenOver
+    # Set right after the poll is entered; cancelled whenever the wait ends.
     timer: asyncio.TimerHandle | None = None
 
 
@@ -77,6 +78,7 @@ class LongPolls:
 
     def added(self, ids: Sequence[bytes]) -> None:
         """Note that entries are durable: ledger id and entry id of each, as an entry has them."""
+        # Sorted, as a set's order would make a simulation differ from run to run.
         ledgers = {_LEDGER_ID.unpack(each)[0] for each in ids}
         for ledger_id in sorted(ledgers & self.waiting.keys()):
             self.confirmed(ledger_id)
@@ -87,10 +89,13 @@ class LongPolls:
         if not polls:
             return
         try:
+            # An entry says what was confirmed before it: the add of entry 7 confirms 6 at the most.
+            # So not each add is news to the readers.
             lac = self.last_confirmed.find(ledger_id)
         except BookieRefusal:
             return
-        # Where only the disk knows, every reader is answered, from there.
+        # Where only the disk knows, every reader is answered, from there. The list is a copy,
+        # because each ``_end`` takes its poll out of the dict.
         for poll in list(polls):
             if lac is None or poll.previous_lac < lac:
                 self._end(poll, True)  # noqa: FBT003 as above

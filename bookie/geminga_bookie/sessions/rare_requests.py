@@ -50,6 +50,7 @@ class RareRequests:
             write=write,
             on_drained=on_drained,
         )
+        # Both push their answers to one queue, which keeps the order of the requests.
         self._v3 = V3Requests(context, queue, write, begin_tls=begin_tls)
         self._batch_reads = BatchReads(context, queue, write)
 
@@ -71,6 +72,8 @@ class RareRequests:
             return _refuse_unread(buffer, start, end, ReturnCode.EBADVERSION)
         if operation == Operation.AUTH:
             return encode_auth_answer(AUTHENTICATION_DISABLED)
+        # Everything else is refused with its ids, so that the client's request fails and does not
+        # hang.
         if operation != Operation.BATCH_READ:
             return _refuse_unread(buffer, start, end, ReturnCode.EBADREQ)
         self._batch_reads.take(buffer, start, end)
@@ -79,6 +82,7 @@ class RareRequests:
     def close(self) -> None:
         """Drop what is pending: the connection is gone."""
         self.queue.close()
+        # After the queue, which from then on refuses what the end of a wait might push.
         self._v3.reads.close()
 
 

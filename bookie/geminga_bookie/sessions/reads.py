@@ -52,6 +52,8 @@ class ReadQueue(DeferredAnswers[PendingRead]):
 
     def close(self) -> None:
         """Drop all that is pending: the connection is gone."""
+        # All reads in progress are subtracted at once: the task, which ``super`` cancels, subtracts
+        # none.
         self._counters.reads_in_progress -= self._in_progress
         self._in_progress = 0
         super().close()
@@ -68,11 +70,14 @@ class ReadQueue(DeferredAnswers[PendingRead]):
         codes: dict[int, int] = {}
         # ``_pending`` is not empty: the task calls this only then.
         came_s = pending[0][2]
-        # Those that came together share one measured duration.
+        # Those that came together share one measured duration. During a ``load`` more may be
+        # pushed, and the connection may go: then this task is cancelled there.
         while pending and size < WRITE_BYTES and pending[0][2] == came_s:
             ledger_id, entry_id, _ = pending.popleft()
             code = 0
             try:
+                # Looked up only now: the read before it may have brought this one's block to the
+                # read cache.
                 entry = find(ledger_id, entry_id)
                 if entry is None:
                     entry = await self._storage.load(ledger_id, entry_id)
@@ -84,12 +89,14 @@ class ReadQueue(DeferredAnswers[PendingRead]):
                 )
                 entry, code = b"", int(ReturnCode.EIO)
             codes[code] = codes.get(code, 0) + 1
+            # A failure is answered in its place, with no entry behind its header.
             answers.append(encode_read_response_header(code, ledger_id, entry_id, len(entry)))
             answers.append(entry)
             size += len(entry)
         counters = self._counters
         done = codes.pop(ReturnCode.EOK, 0)
         failed = sum(codes.values())
+        # After ``close``, which subtracts all, the cancelled task does not get here.
         self._in_progress -= done + failed
         counters.reads_in_progress -= done + failed
         counters.reads += done

@@ -43,6 +43,11 @@ from geminga_protocol.bookkeeper.v2 import (
 from geminga_protocol.framing import FRAME_SIZE_BYTES, Bounds
 
 # The hot part of an add: what the write cache knows it by, its entry id, and where both stand.
+#
+#     start         +4           +24         +32        +40
+#     | header word | master key | ledger_id | entry_id | rest of the entry
+#     |<------- ADMISSION_BYTES ------------>|
+#                                |<-- what is kept as the entry ---------->
 _ADD = Struct(f">{ADMISSION_BYTES}sq")
 _ADD_BYTES_MIN = _ADD.size
 _ENTRY_OFFSET = 24
@@ -77,23 +82,28 @@ class Session(ClientConnection):
         # Made by the first such request: brokers send none.
         self._rare: RareRequests | None = None
         # Of the read of the socket at hand: the entries in the replies that it has made so far,
-        # their bytes, and when it came (0 before that is asked for).
+        # their bytes, and when it came (0 before that is asked for). Back to 0 with each write of
+        # replies.
         self._replied_reads = 0
         self._replied_bytes = 0
         self._came_s = 0.0
-        # The journal's group that our latest adds are in, and their ids.
+        # The journal's group that our latest adds are in, and their ids. ``_ids`` belongs to that
+        # group. Where the journal forms another one, a new waiter is needed.
         self._group: Group | None = None
         self._ids: list[bytes] = []
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
         super().connection_lost(exc)
+        # Pending reads are dropped. Adds that wait for the journal are not: their entries become
+        # durable, and only the answers are not sent.
         self._reads.close()
         if self._rare is not None:
             self._rare.close()
 
     def pause_writing(self) -> None:
         """The client takes its answers too slowly: make no more, and take no requests."""
+        # The tasks of both queues make no further answers until ``resume_writing``.
         self._reads.can_write.clear()
         if self._rare is not None:
             self._rare.queue.can_write.clear()
@@ -113,6 +123,8 @@ class Session(ClientConnection):
         bytes to the journal together, run by run. Everything else ends a run and is decided by
         itself.
         """
+        # Bound once for all frames: a checkpoint replaces the dict, but never within this turn of
+        # the loop.
         admitted = self._storage.write_cache.writable.get
         unpack_add = _ADD.unpack_from
         # Of the adds in the run so far: their ledger and entry ids as they stand in the request.
@@ -133,13 +145,16 @@ class Session(ClientConnection):
                 if ids:
                     self._journal_adds(buffer, run_start, start - FRAME_SIZE_BYTES, ids)
                     ids = []
+                # The run was journalled first: a fence that comes behind an add must not be durable
+                # before it.
                 if self._decide(buffer, start, end, replies):
                     run_start = start - FRAME_SIZE_BYTES
                     ids.append(buffer[start + _ENTRY_OFFSET : start + _IDS_END])
                 else:
+                    # An answered request lies between: the next run begins behind it.
                     run_start = end
         finally:
-            # Also where a later frame is garbage: what is in the write cache must be journalled.
+            # The last run; and the answers, also where a later frame is garbage.
             if ids:
                 self._journal_adds(buffer, run_start, end, ids)
             if replies:
@@ -158,15 +173,18 @@ class Session(ClientConnection):
             self._ids = ids
             group.waiters.append((self._adds_done, ids))
         else:
+            # The waiter was given this list: the ids that join it are answered with the others.
             self._ids += ids
         if size == len(buffer):
             journal.append_adds(buffer, len(ids))
         elif size < _VIEW_BYTES_MIN:
+            # A view keeps the whole read of the socket in memory until the group is durable.
             journal.append_adds(buffer[start:end], len(ids))
         else:
             journal.append_adds(memoryview(buffer)[start:end], len(ids))
         self._storage.write_cache.active_bytes += size + ENTRY_OVERHEAD_BYTES * len(ids)
         self._counters.add_bytes += size
+        # Called when everything is counted: it may stop the reading of all sockets, this one's too.
         self._after_adds()
 
     def _adds_done(self, ids: list[bytes], is_written: bool) -> None:  # noqa: FBT001 a Waiter
@@ -203,6 +221,7 @@ class Session(ClientConnection):
         if operation == Operation.ADD:
             assert master_key is not None
             try:
+                # From now on the ledger's adds take the short way in ``_take``.
                 entries = self._storage.admit(ledger_id, master_key, flags)
             except BookieRefusal as refusal:
                 self._counters.adds_refused += 1
@@ -244,6 +263,8 @@ class Session(ClientConnection):
         except BookieRefusal as refusal:
             self._refuse_read(refusal.return_code, ledger_id, entry_id, replies)
             return
+        # Else ``_fence_done`` reads: the entry that recovery gets is looked up after the fence is
+        # durable.
         if is_durable:
             self._read(ledger_id, entry_id, replies)
 
@@ -262,6 +283,8 @@ class Session(ClientConnection):
 
     def _read(self, ledger_id: int, entry_id: int, replies: list[bytes]) -> None:
         """Answer at once from memory; later if others are pending or the disk must be read."""
+        # The client may be gone by the time a fence is durable, and the read that it asked for with
+        # it.
         if self._transport is None:
             return
         if not self._came_s:
@@ -300,6 +323,8 @@ class Session(ClientConnection):
             counters = self._counters
             counters.reads += self._replied_reads
             counters.read_bytes += self._replied_bytes
+            # All reads of one piece of the socket share one duration: the clock is read twice for
+            # all.
             took_s = counters.clock.monotonic() - self._came_s
             counters.read_durations.add(took_s * 1000, self._replied_reads)
             self._replied_reads = self._replied_bytes = 0

@@ -58,6 +58,8 @@ class V3Requests:
         # order. V3 answers carry a transaction id for that.
         self.reads = reads = V3Reads(context, queue)
         adds = V3Adds(context, write)
+        # Not here: RANGE_READ_ENTRY and RANGE_ADD_ENTRY, which upstream does not support either,
+        # and BATCH_READ_ENTRY, which is served in V2 only.
         self._handlers: dict[int, Handler] = {
             pb.ADD_ENTRY: adds.add,
             pb.WRITE_LAC: adds.write_lac,
@@ -73,6 +75,7 @@ class V3Requests:
 
         Raises ``WireError`` where it is no V3 request.
         """
+        # Garbage is raised before anything is counted; everything from here on gets an answer.
         request = parse_request(frame)
         self._context.counters.v3_requests += 1
         operation = request.header.operation
@@ -82,6 +85,7 @@ class V3Requests:
             response = make_bare_response(request, pb.EOK)
             response.authResponse.CopyFrom(AUTHENTICATION_DISABLED)
         elif operation == pb.START_TLS:
+            # The answer goes out in plain, and the client begins its handshake behind it.
             if self._begin_tls():
                 response = make_bare_response(request, pb.EOK)
                 response.startTLSResponse.SetInParent()
@@ -89,12 +93,15 @@ class V3Requests:
                 response = make_bare_response(request, pb.EBADREQ)
         else:
             handler = self._handlers.get(operation)
+            # Without the body of its operation there is no ledger id that an answer could name.
             if handler is None or not has_body(request):
                 response = make_bare_response(request, pb.EBADREQ)
             else:
                 try:
                     # No handler has to expect these.
                     ledger_id = ledger_of(request)
+                    # First the version, as in upstream's processors: EBADVERSION tells a client
+                    # more than EBADREQ.
                     if request.header.version != pb.VERSION_THREE:
                         raise VersionRefused(-1 if ledger_id is None else ledger_id)
                     if ledger_id is not None and ledger_id < 0:

@@ -60,6 +60,8 @@ class V3Adds:
         if entry_id < 0 or entry[: _IDS.size] != _IDS.pack(ledger_id, entry_id):
             raise BadRequest(ledger_id, entry_id)
         _require_master_key(ledger_id, asked.masterKey)
+        # V2 has both as bits of its header word; V3 has a number for the one and an enum for the
+        # other.
         flags = int(Flag.HIGH_PRIORITY if request.header.priority else Flag.NONE)
         if asked.HasField("flag") and asked.flag == pb.AddRequest.RECOVERY_ADD:
             flags |= Flag.RECOVERY_ADD
@@ -77,6 +79,7 @@ class V3Adds:
         self._storage.write_cache.active_bytes += len(frame) + ENTRY_OVERHEAD_BYTES
         context.counters.add_bytes += len(frame)
         self._answer_when_durable(request)
+        # The line before has made sure that the waiter of this group has this list.
         self._ids.append(entry[: _IDS.size])
         context.after_adds()
 
@@ -93,9 +96,12 @@ class V3Adds:
         # In memory at once, so that readers may see it before it is durable. That is no harm: the
         # writer knows the entries to be confirmed already.
         self._storage.set_explicit_lac(ledger_id, asked.masterKey, body)
+        # The journal keeps all of them in the order in which they came, and replay ends with the
+        # last one.
         self._journal.append_mark(ExplicitLac(ledger_id, asked.masterKey, body))
         self._answer_when_durable(request)
         self._context.counters.lac_writes += 1
+        # Not ``added``: the entries that this confirms were reported when they became durable.
         self._context.long_polls.confirmed(ledger_id)
 
     def force(self, request: pb.Request) -> pb.Response:
@@ -113,6 +119,7 @@ class V3Adds:
         # One waiter for each group and connection.
         if self._group is not group:
             self._group = group
+            # New lists, not cleared ones: the waiter of the last group still has those.
             self._answers, self._ids = [], []
             group.waiters.append((self._group_done, (self._answers, self._ids)))
         self._answers.append(make_response(request))
@@ -123,6 +130,7 @@ class V3Adds:
         is_written: bool,  # noqa: FBT001 a Waiter
     ) -> None:
         """Answer what was in one journal group, which is durable or has failed."""
+        # What was put down as success is turned into a failure where the group has failed.
         answers, ids = waited
         context = self._context
         if is_written:

@@ -61,6 +61,7 @@ class V3Reads:
 
     def close(self) -> None:
         """End all waits: the connection is gone."""
+        # ``cancel`` calls no ``_poll_over``, so that the dict does not change meanwhile.
         for poll in self._polls:
             self._context.long_polls.cancel(poll)
         self._polls.clear()
@@ -70,6 +71,8 @@ class V3Reads:
     def read(self, request: pb.Request) -> None:
         """Take a request for an entry, maybe after a fence or a wait."""
         asked = request.readRequest
+        # Three kinds: the fencing read of recovery; the long poll, which names the
+        # last-add-confirmed that the reader knows; the plain read.
         if _has_flag(asked, _FENCE):
             if len(asked.masterKey) != MASTER_KEY_BYTES:
                 raise WrongMasterKey(asked.ledgerId, asked.entryId)
@@ -102,12 +105,14 @@ class V3Reads:
     # Callbacks.
 
     def _fenced(self, request: pb.Request, is_written: bool) -> None:  # noqa: FBT001 a WhenFenced
+        # The error is raised in the queue, where ``_answer`` counts it and makes an answer of it.
         async def fail(request: pb.Request) -> pb.Response:
             raise BookieFailed(request.readRequest.ledgerId, request.readRequest.entryId)
 
         self._answer_later(request, self._read_alone if is_written else fail)
 
     def _poll_over(self, poll: LongPoll, is_news: bool) -> None:  # noqa: FBT001 a WhenOver
+        # The answer is made in the queue, like any read's: by its turn even more may be confirmed.
         request = self._polls.pop(poll)
         self._answer_later(request, partial(self._news, is_update=is_news))
 
@@ -118,6 +123,7 @@ class V3Reads:
 
     async def _answer(self, request: pb.Request, make: MakeResponse) -> Sequence[bytes]:
         try:
+            # There is no answer in two cases: a wait begins, or the connection goes meanwhile.
             response = await make(request)
         except BookieRefusal as refusal:
             self._context.counters.reads_failed += 1
@@ -150,6 +156,7 @@ class V3Reads:
         try:
             lac = await self._context.last_confirmed.fetch(asked.ledgerId)
         except NoSuchEntry:
+            # A ledger that has no entry here yet may be waited for all the same.
             lac = NOTHING_CONFIRMED
         if lac > asked.previousLAC or asked.timeOut <= 0:
             return await self._news(request)
@@ -157,6 +164,7 @@ class V3Reads:
         poll = self._context.long_polls.wait(
             asked.ledgerId, asked.previousLAC, asked.timeOut / _MS_PER_S, self._poll_over
         )
+        # Kept so that ``close`` can end the wait.
         self._polls[poll] = request
         return None
 
@@ -166,13 +174,17 @@ class V3Reads:
         ``is_update``: it became confirmed while the reader waited.
         """
         asked = request.readRequest
+        # Without the flag the reader wants the entry that it asked for, whatever is confirmed.
         if not _has_flag(asked, _PIGGYBACK):
             return await self._read(request)
         lac = await self._context.last_confirmed.fetch(asked.ledgerId)
         response = make_response(request)
+        # It says so also where the wait has timed out: the reader then knows that nothing was
+        # missed.
         response.readResponse.maxLAC = lac
         if lac <= asked.previousLAC:
             return response
+        # One entry at a time: the reader asks again with this one as what it has seen.
         entry_id = asked.previousLAC + 1
         try:
             response.readResponse.body = await self._entry(asked.ledgerId, entry_id)

@@ -87,6 +87,11 @@ class Checkpointer(Service):
         # compaction, the deletion of ledgers. Guards _sealed, the write cache's sealed generation,
         # the end of the entry log, and the counts.
         self.lock = asyncio.Lock()
+        # None between two checkpoints. One that fails stays where it was until the next one:
+        #
+        #     None --seal--> records is None --note--> records is set --flush, trim--> None
+        #                      | append fails:           | flush or trim fails:
+        #                      | drop what was written   | only these two are tried again
         self._sealed: _Sealed | None = None
         self._threshold_bytes = config.write_cache_bytes_max // 2
         # The newest entry log that was reported in our log.
@@ -132,6 +137,8 @@ class Checkpointer(Service):
         """
         storage = self._storage
         async with self.lock:
+            # Where an earlier checkpoint failed, this one finishes it, and what came since stays
+            # active.
             if self._sealed is None:
                 if not storage.ledgers.changed:
                     # Nothing to carry. But journals may have begun new files since the last
@@ -146,16 +153,22 @@ class Checkpointer(Service):
             try:
                 if sealed.records is None:
                     sealed.records = await self._write(sealed)
+                # The moment at which the checkpoint has happened. Until here a crash may take back
+                # all that was noted, and then the old marks hold.
                 await storage.index.store.flush()
+                # Done before the write cache is released: a read that does not find an entry there
+                # looks on the disk only up to ``last_flushed``.
                 for record in sealed.records:
                     ledger = sealed.ledgers.get(record.ledger_id)
                     if ledger is not None:  # deleted, while the index could not be flushed
                         ledger.last_flushed = record.last_entry
                         storage.ledgers.mark_written(ledger)
+                # Trimming comes after the flush: until then a crash leads back to these files.
                 await self._trim(sealed.marks)
             except OSError:
-                # Blocks that the index does not know are written once more by the next attempt,
-                # and a full disk needs the room of these.
+                # Blocks that the index does not know are written once more by the next attempt, and
+                # a full disk needs the room of these. Where only the flush or the trimming failed,
+                # the index has noted the new end already, and these blocks stay.
                 await storage.entry_log.drop_after(storage.index.log_end())
                 raise
             log.debug("checkpoint made", extra={"ledgers": len(sealed.records)})
@@ -192,6 +205,8 @@ class Checkpointer(Service):
     async def _run_when_wanted(self) -> None:
         while True:
             try:
+                # An idle bookie looks once in each interval too, and writes nothing where nothing
+                # has changed.
                 async with asyncio.timeout(self._config.checkpoint_interval_s):
                     await self._is_wanted.wait()
             except TimeoutError:
@@ -215,21 +230,26 @@ class Checkpointer(Service):
                 else:
                     self.review()
                 continue
+            # Reached after a failure only. The request makes the next turn begin without waiting
+            # for the interval.
             await asyncio.sleep(self._config.checkpoint_retry_s)
             self.request()
 
     async def _write(self, sealed: _Sealed) -> list[LedgerRecord]:
         """Write the entries and the ledgers' records, and note them in the index."""
         storage = self._storage
-        # Blocks are made while they are written: the entries are not in memory twice.
+        # First the entries, as blocks, ledger by ledger. Nothing changes them meanwhile: adds go to
+        # the other generation, and a deletion needs the lock. Blocks are made while they are
+        # written: the entries are not in memory twice.
         blocks = (
             (block, sealed.ledgers[ledger_id].master_key)
             for ledger_id in sorted(sealed.entries)
             for block in cut_blocks(ledger_id, sealed.entries[ledger_id], self._config.block_bytes)
         )
         locations = await storage.entry_log.append(blocks)
-        # The ledgers as they are now: a fence that came since they were sealed may be among it.
-        # That is no harm, only early.
+        # Then a record of each ledger that changed, from which a lost index is rebuilt. It says how
+        # the ledger is now: a fence that came since it was sealed may be among it. That is no harm,
+        # only early.
         records: list[LedgerRecord] = []
         for ledger_id, ledger in sorted(sealed.ledgers.items()):
             last_entry = max(sealed.entries.get(ledger_id, ()), default=-1)
@@ -244,6 +264,7 @@ class Checkpointer(Service):
             )
         if records:  # all may have been deleted since an attempt that failed
             await storage.entry_log.append_ledgers(records)
+        # Last the index, in one write.
         counts = Counts(
             storage.counts.ledgers + sum(ledger.is_new for ledger in sealed.ledgers.values()),
             storage.counts.entries + sum(map(len, sealed.entries.values())),
@@ -257,6 +278,8 @@ class Checkpointer(Service):
                 counts=counts,
             )
         )
+        # Counted after the note, which may raise: the next attempt would otherwise count the same
+        # again.
         storage.counts = counts
         for ledger in sealed.ledgers.values():
             ledger.is_new = False

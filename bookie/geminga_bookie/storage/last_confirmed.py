@@ -45,11 +45,14 @@ class LastConfirmed:
         ledger = storage.ledgers.find(ledger_id)
         if ledger is None:
             raise NoSuchLedger(ledger_id)
+        # LAST_ENTRY is -1, as is ``last_flushed`` of a ledger of which no entry log has anything:
+        # then nothing has to be read, and ``looked_at`` fits from the beginning.
         looked_at, answered = self._answered.get(ledger_id, (LAST_ENTRY, NOTHING_CONFIRMED))
         lac = max(answered, _explicit(ledger))
         newest = storage.write_cache.newest(ledger_id)
         if newest is not None:
             lac = max(lac, _of_entry(newest))
+        # A checkpoint has carried entries away since, whose newest one was not looked at yet.
         elif ledger.last_flushed != looked_at:
             return None
         elif not ledger.explicit_lac and looked_at == LAST_ENTRY:
@@ -69,9 +72,12 @@ class LastConfirmed:
             ledger = self.storage.ledgers.find(ledger_id)
             assert ledger is not None
             last_entry = ledger.last_flushed
+            # The entry may be in the read cache. Then its block was sound: ``load`` caches no
+            # damaged one.
             entry = self.storage.find(ledger_id, last_entry)
             if entry is None:
                 entry = await self.storage.load(ledger_id, last_entry, is_checked=True)
+            # Asked again: another reader may have had a higher answer during the read of the disk.
             _, answered = self._answered.get(ledger_id, (LAST_ENTRY, NOTHING_CONFIRMED))
             self._remember(
                 ledger_id, last_entry, max(answered, _explicit(ledger), _of_entry(entry))

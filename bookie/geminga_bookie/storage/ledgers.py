@@ -22,17 +22,21 @@ class Ledger:
     """The state of one ledger on this bookie."""
 
     ledger_id: int
+    # The SHA-1 that a writer derives from the ledger's password. Set by the first request for the
+    # ledger; every later add and fence must have the same.
     master_key: bytes
     # Normal adds are refused. The fence holds in memory at once, and is acknowledged only when it
     # is durable, in the journal or the index.
     is_fenced: bool = False
     is_fence_durable: bool = False
-    # The highest entry id in the entry logs, -1 for none.
+    # The highest entry id in the entry logs, -1 for none. Only a checkpoint raises it, once the
+    # index says durably where these entries are.
     last_flushed: int = -1
     # What the writer said last about its last-add-confirmed without an entry (V3); empty for
     # nothing.
     explicit_lac: bytes = b""
-    # The next checkpoint has something to write about the ledger.
+    # The next checkpoint has something to write about the ledger. The ledger then may not be
+    # forgotten: memory and the journal alone know the change.
     is_changed: bool = False
     # The index does not know the ledger yet.
     is_new: bool = False
@@ -50,7 +54,8 @@ class LedgerTable:
     ledgers_max: int
     # The one used longest ago first.
     _ledgers: OrderedDict[int, Ledger] = field(init=False, default_factory=OrderedDict)
-    # What the next checkpoint has to write.
+    # What the next checkpoint has to write. A ledger that a running checkpoint is writing is not in
+    # it any more, but still ``is_changed``.
     changed: dict[int, Ledger] = field(init=False, default_factory=dict)
 
     def __len__(self) -> int:
@@ -62,6 +67,8 @@ class LedgerTable:
         if ledger is not None:
             self._ledgers.move_to_end(ledger_id)
             return ledger
+        # Not in memory, so that the index has the newest state: a ledger that was forgotten was
+        # unchanged.
         record = self.load(ledger_id)
         if record is None:
             return None
@@ -102,6 +109,7 @@ class LedgerTable:
     def mark_written(self, ledger: Ledger) -> None:
         """Note that a checkpoint wrote the ledger, which may have changed again meanwhile."""
         ledger.is_new = False
+        # It is in ``changed`` again where an add or a fence came while the checkpoint was writing.
         ledger.is_changed = ledger.ledger_id in self.changed
 
     def _keep(self, ledger: Ledger) -> None:
@@ -111,6 +119,7 @@ class LedgerTable:
                 return
             ledger_id, oldest = next(iter(self._ledgers.items()))
             if oldest.is_changed or oldest is ledger:
+                # It goes to the new end of the table, so that the next tries look at others.
                 self._ledgers.move_to_end(ledger_id)
             else:
                 del self._ledgers[ledger_id]

@@ -29,8 +29,10 @@ async def forget_lost_logs(entry_log: EntryLog, index: Index) -> None:
 
     Raises ``OSError``.
     """
+    # Runs before ``EntryLog.open``, which would refuse to start without these logs.
     existing = await entry_log.find()
     for number, usage in list(index.logs.items()):
+        # The index knows how long each log was at least: a shorter one has lost its end.
         size: int | None = None
         if number in existing:
             async with entry_log.opened(number) as file:
@@ -41,6 +43,7 @@ async def forget_lost_logs(entry_log: EntryLog, index: Index) -> None:
 
 async def _forget(path: str, index: Index, number: int, size: int | None) -> None:
     """Forget the blocks behind ``size`` bytes of log ``number``; all of them where it is None."""
+    # A log that is missing cannot say what was in it: the index is searched from end to end.
     known: list[BlockLocation] = []
     for count, at in enumerate(index.blocks_in(number)):
         if at is not None:
@@ -61,6 +64,8 @@ async def _forget(path: str, index: Index, number: int, size: int | None) -> Non
     shortened: list[LedgerRecord] = []
     for ledger_id in ledger_ids:
         record = index.ledger(ledger_id)
+        # With the old record, a read of the ledger's last entry would look for one that is gone,
+        # and find none where there are earlier ones.
         if record is not None:
             last = max((at.last_entry for at in index.blocks_of(ledger_id)), default=-1)
             shortened.append(replace(record, last_entry=last))

@@ -33,6 +33,7 @@ class ReadCache:
         entries = self._entries.get(ledger_id)
         entry = None if entries is None else entries.get(entry_id)
         if entry is None:
+            # The caller reads the disk then; asking does not change what is kept.
             self.misses += 1
         else:
             self.hits += 1
@@ -42,6 +43,8 @@ class ReadCache:
         """Keep a block's entries; drop the oldest blocks where it is too much."""
         size = sum(map(len, block.values()))
         self._blocks.append((ledger_id, block, size))
+        # A block that is read twice stands in the queue twice, and its newer entries replace the
+        # older.
         self._entries.setdefault(ledger_id, {}).update(block)
         self.used_bytes += size
         while self.used_bytes > self.bytes_max and len(self._blocks) > 1:

@@ -36,11 +36,13 @@ async def rebuild_index(entry_log: EntryLog, index: Index, *, accepts_loss: bool
     Raises ``EntriesLost`` where a log is missing, or is damaged so that it does not tell what was
     in it; with ``accepts_loss`` the index is made of the rest. Raises ``OSError``.
     """
+    # First: which logs there are, and which of those in the lists are missing.
     numbers = await entry_log.find()
     log.warning(
         "the index is missing: it is rebuilt from the entry logs",
         extra={"entry_logs": len(numbers)},
     )
+    # It is empty, or holds what an earlier rebuild left that did not come to its end.
     index.clear()
     rebuild = _Rebuild(index, await entry_log.losses())
     # Only at the end of the last log that anything was written to may a block be torn.
@@ -50,10 +52,12 @@ async def rebuild_index(entry_log: EntryLog, index: Index, *, accepts_loss: bool
             if file.size > layout.FILE_HEADER_BYTES:
                 last_used = number
                 break
+    # All logs, the oldest first: of two records of a ledger, the later one is the newer.
     for number in numbers:
         async with entry_log.opened(number) as file:
             path = entry_log.path(number)
             await rebuild.read_log(file, path, number, may_be_torn=number >= last_used)
+    # The bookie refuses to start, or goes on with what there is: only the commit makes it an index.
     if rebuild.losses:
         loss = EntriesLost(
             [f"{each.path}: {each.what}" for each in rebuild.losses], rebuild.incomplete()
@@ -70,14 +74,17 @@ class _Rebuild:
     """What was read so far."""
 
     index: Index
-    # Files that are missing or damaged, as far as known by now.
+    # Files that are missing or damaged, as far as known by now. The lists give the first of them;
+    # reading the logs adds what is damaged.
     losses: list[Loss]
     # Blocks that are not committed yet.
     _blocks: list[BlockLocation] = field(init=False, default_factory=list)
     _ledgers: dict[int, LedgerRecord] = field(init=False, default_factory=dict)
-    # By ledger: the highest entry that was found in a block.
+    # By ledger: the highest entry that was found in a block. A record that says more than this has
+    # lost the blocks between.
     _last_found: dict[int, int] = field(init=False, default_factory=dict)
-    # Behind the last block of the last log.
+    # Behind the last block of the last log that was read: checkpoints go on there. None while no
+    # log had a good header.
     _end: LogEnd | None = field(init=False, default=None)
     _entry_count: int = field(init=False, default=0)
 
@@ -91,6 +98,8 @@ class _Rebuild:
             return
         self._end = LogEnd(number, layout.FILE_HEADER_BYTES)
         end = None if may_be_torn else file.size
+        # Damage does not end the reading: it goes on at the next block that is found, and each gap
+        # is a loss of its own.
         begin: int | None = layout.FILE_HEADER_BYTES
         while begin is not None:
             try:
@@ -103,6 +112,7 @@ class _Rebuild:
                         if block.location is not None:
                             self._note_block(block.location, block.master_key)
                         if len(self._blocks) >= BLOCKS_PER_COMMIT:
+                            # So many that memory stays small while a large disk is read.
                             await self._commit_blocks()
                 break
             except CorruptFile as damage:

@@ -77,8 +77,12 @@ class Storage:
     ) -> None:
         self.index = index
         self.entry_log = entry_log
+        # Sessions put entries into it; everything else here goes through the methods below.
         self.write_cache = WriteCache()
         self.read_cache = ReadCache(config.read_cache_bytes_max)
+        # The one place where a ledger's state is: a ``Ledger`` that has changed stays in the table
+        # until a checkpoint has written it, so that no second object of the same ledger can miss a
+        # fence.
         self.ledgers = LedgerTable(self._load_ledger, config.ledgers_cached_max)
         # What the entry logs hold, as the index will say after the next commit.
         self.counts = Counts()
@@ -98,17 +102,23 @@ class Storage:
         is fenced, the write cache sealed or the bookie read-only. Raises ``BookieReadOnly``,
         ``WrongMasterKey``, ``LedgerFenced``, ``BookieFailed``.
         """
+        # Checked before ``_open``: a refused add must not make a ledger that was not here.
         if self.read_only_reasons:
+            # Upstream's writers set this flag together with RECOVERY_ADD, and its bookies go by
+            # this one.
             has_priority = bool(flags & Flag.HIGH_PRIORITY)
             if not (has_priority and self.takes_recovery_adds):
                 raise BookieReadOnly(ledger_id)
         ledger = self._open(ledger_id, master_key)
+        # Recovery writes the ledger's last entries once more after it has fenced it.
         if ledger.is_fenced and not flags & Flag.RECOVERY_ADD:
             raise LedgerFenced(ledger_id)
         # The checkpoint that carries the entry must write the ledger too: a new one for its key,
         # any for its last entry.
         self.ledgers.mark_changed(ledger)
         entries = self.write_cache.entries_of(ledger_id)
+        # The dict itself is handed out. It is the active generation's for as long as it is in
+        # ``writable``: sealing, a fence and a read-only bookie take it out of there.
         if flags in _ADD_FLAGS:
             self.write_cache.writable[admission_prefix(ledger_id, master_key, flags)] = entries
         return entries
@@ -121,7 +131,9 @@ class Storage:
         """
         ledger = self._open(ledger_id, master_key)
         # What was admitted before stays in the write cache, and will be found by recovery. What
-        # comes from now on is decided in ``admit``, and refused.
+        # comes from now on is decided in ``admit``, and refused. A bookie without an entry of the
+        # ledger keeps the fence too. Recovery counts its answer, and a writer's late add must not
+        # succeed here either.
         if not ledger.is_fenced:
             ledger.is_fenced = True
             self.ledgers.mark_changed(ledger)
@@ -149,6 +161,8 @@ class Storage:
         Recovery's adds have high priority: without them a ledger whose writer died stays open.
         """
         was_read_only = self.is_read_only
+        # A reason may come again with another ``takes_recovery``. One that comes unchanged, as the
+        # disks' verdict does every few seconds, must not throw away the admissions.
         if self.read_only_reasons.get(reason) is not takes_recovery:
             self.read_only_reasons[reason] = takes_recovery
             # Everything that was admitted is decided anew.
@@ -171,6 +185,8 @@ class Storage:
     @property
     def takes_recovery_adds(self) -> bool:
         """Whether recovery's adds are taken, read-only or not."""
+        # One reason that does not take them is enough: a failed journal cannot, whatever the disks
+        # say.
         return all(self.read_only_reasons.values())
 
     def _open(self, ledger_id: int, master_key: bytes) -> Ledger:
@@ -203,6 +219,8 @@ class Storage:
             if entry_id == LAST_ENTRY:
                 raise NoSuchEntry(ledger_id, entry_id)
             entry = self.write_cache.find(ledger_id, entry_id)
+        # A checkpoint raises ``last_flushed`` before it releases the sealed entries, so that an
+        # entry is never in neither place.
         elif entry_id > ledger.last_flushed:
             # Neither in memory nor, for certain, on the disk.
             raise NoSuchEntry(ledger_id, entry_id)
@@ -234,6 +252,9 @@ class Storage:
 
     async def _read(self, ledger_id: int, entry_id: int, *, is_checked: bool) -> bytes:
         damaged: DamagedBlock | None = None
+        # The index is seen as it was when this began, however long the reads take. Where a block
+        # has moved since, its old place is still good until its file is removed, which shows as
+        # ``LogRemoved``.
         for location in self.index.blocks(ledger_id, entry_id):
             try:
                 block = await self.entry_log.read(location)
@@ -245,6 +266,7 @@ class Storage:
             entry = block.get(entry_id)
             if entry is not None:
                 return entry
+        # No block can have it, and all that might were sound: this is certain.
         if damaged is None:
             raise NoSuchEntry(ledger_id, entry_id)
         # That the entry is not here cannot be told from a damaged block. An answer that it is not
@@ -301,6 +323,8 @@ class Storage:
     def restore_add(self, ledger_id: int, entry_id: int, master_key: bytes, entry: bytes) -> None:
         """Take back an entry that was added before a crash."""
         self._restore(ledger_id, master_key)
+        # ``_restore`` has marked the ledger as changed: a checkpoint must find the ledger of every
+        # entry that it carries.
         self.write_cache.entries_of(ledger_id)[entry_id] = entry
         self.write_cache.active_bytes += len(entry) + ENTRY_OVERHEAD_BYTES
 
@@ -308,6 +332,7 @@ class Storage:
         """Take back that a ledger was fenced, or what its writer said without an entry."""
         ledger = self._restore(mark.ledger_id, mark.master_key)
         if isinstance(mark, Fence):
+            # Sessions are served only after the replay, when the journal's file is durable again.
             ledger.is_fenced = ledger.is_fence_durable = True
         else:
             ledger.explicit_lac = mark.body

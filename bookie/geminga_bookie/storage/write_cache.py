@@ -28,9 +28,13 @@ class WriteCache:
     # entries of its ledger. An add that begins with bytes that are found here was admitted before:
     # version, flags, key and ledger need no further look.
     writable: dict[bytes, Entries] = field(default_factory=dict)
-    # The entries' bytes and what they cost besides.
+    # The entries' bytes and what they cost besides. Not exact: the requests' headers count too, and
+    # an entry that is sent again counts twice. It is never too low, and it starts anew with each
+    # generation.
     active_bytes: int = 0
     sealed_bytes: int = 0
+    # By ledger. Only the active one gets entries; only ``forget`` takes any from the sealed one,
+    # under ``Checkpointer.lock``.
     _active: dict[int, Entries] = field(init=False, default_factory=dict)
     _sealed: dict[int, Entries] = field(init=False, default_factory=dict)
 
@@ -79,7 +83,9 @@ class WriteCache:
 
     def seal(self) -> dict[int, Entries]:
         """Make the active generation the sealed one; it stays readable until ``release``."""
+        # A checkpoint that failed keeps its generation, and the next one carries that first.
         assert not self._sealed
+        # The dicts change hands, and no entry is copied.
         self._sealed = self._active
         self.sealed_bytes = self.active_bytes
         self._active = {}

@@ -114,7 +114,7 @@ public class LedgerProgram {
         }
     }
 
-    /** What bookies say is confirmed of somebody's open ledger, and what its writer said without an entry. */
+    /** What bookies say is confirmed of another process's open ledger, and what its writer said without an entry. */
     private void confirmed(long ledgerId) throws Exception {
         try (LedgerHandle reader = client.openLedgerNoRecovery(ledgerId, DigestType.CRC32C, PASSWORD)) {
             tell("explicit", reader.readExplicitLastConfirmed());

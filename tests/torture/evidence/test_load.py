@@ -81,7 +81,7 @@ def test_what_is_announced_and_not_given_is_found() -> None:
         read_back(FakeClient(all_of(sent), more=True), TOPIC, [sent], returns_max=0)
 
 
-def test_what_nobody_was_given_before_must_come() -> None:
+def test_messages_that_no_consumer_was_given_before_must_come() -> None:
     sent = sent_by(EVEN, 30)
     drain(FakeClient(all_of(sent)), TOPIC, [sent])
     with pytest.raises(MessagesLost, match="no consumer was given"):

@@ -98,7 +98,7 @@ def test_a_message_that_was_overtaken_is_found() -> None:
         read([sent], payloads)
 
 
-def test_messages_that_nobody_sent_are_found() -> None:
+def test_messages_that_no_producer_sent_are_found() -> None:
     sent = sent_by(EVEN, 20)
     for invented in (payload_of(EVEN, 20), payload_of(ODD, 0)):
         with pytest.raises(MessagesLost, match="no producer sent"):

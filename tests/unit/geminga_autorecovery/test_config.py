@@ -20,7 +20,7 @@ def test_variables_reach_it_under_upstreams_names() -> None:
     )
 
 
-def test_a_value_nobody_can_work_with_is_refused_by_name() -> None:
+def test_a_value_out_of_range_is_refused_by_name() -> None:
     flags = {"http_port": 70_000}
     with pytest.raises(ConfigError, match="--http-port"):
         load_config(AutoRecoveryPartConfig, "autorecovery", environment={}, flags=flags)

@@ -31,7 +31,7 @@ def test_clients_are_told_the_bind_address_unless_another_is_advertised() -> Non
 
 
 @pytest.mark.parametrize(("name", "flag"), [("port", "--port"), ("http_port", "--http-port")])
-def test_a_value_nobody_can_work_with_is_refused_by_name(name: str, flag: str) -> None:
+def test_a_value_out_of_range_is_refused_by_name(name: str, flag: str) -> None:
     with pytest.raises(ConfigError, match=flag):
         load(**{name: 70_000})
 

@@ -104,7 +104,7 @@ async def test_nothing_of_use_in_the_log_that_is_written_to_needs_no_room_at_all
         assert await code_of(client, encode_read(1, 0)) == ReturnCode.ENOLEDGER
 
 
-async def test_what_does_not_find_room_easily_stays_where_it_is(
+async def test_a_log_whose_copies_do_not_easily_find_room_stays(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     host = make_host()

@@ -27,14 +27,14 @@ async def test_it_is_healthy_until_it_is_read_only() -> None:
             await check_health(bookie)
 
 
-async def test_it_ends_when_it_is_told_to() -> None:
+async def test_a_bookie_ends_when_it_is_told_to() -> None:
     stop = StopRequest()
     async with Host().bookie() as bookie:
         asyncio.get_running_loop().call_later(5, stop.ask, "enough")
         await wait_for_end(bookie, stop)
 
 
-async def test_it_ends_by_itself_when_a_journal_failed() -> None:
+async def test_a_bookie_ends_by_itself_when_a_journal_failed() -> None:
     host = Host()
     async with host.bookie() as bookie:
         host.journal_disk.fail("sync", errno.EIO)

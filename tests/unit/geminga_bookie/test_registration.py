@@ -42,7 +42,7 @@ async def test_the_node_holds_the_address_and_goes_with_the_bookie() -> None:
     assert coordination.zookeeper.tree.exists(WRITABLE) is None
 
 
-async def test_an_error_that_nobody_foresaw_is_not_the_end_of_it(
+async def test_after_an_unforeseen_error_the_bookie_registers_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     coordination = bookie_session()

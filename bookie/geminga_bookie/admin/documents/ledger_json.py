@@ -41,6 +41,7 @@ def metadata_json(
         "lastEntryId": metadata.last_entry,
         "ctime": ctime_ms,
         "digestType": None if digest is None else _DIGEST_NAMES[digest],
+        # As upstream shows it. So the endpoint is for administrators (``routes``).
         "password": b64encode(metadata.password or b"").decode(),
         "customMetadata": {key: b64encode(each).decode() for key, each in metadata.custom.items()},
         "closed": metadata.state is LedgerState.CLOSED,

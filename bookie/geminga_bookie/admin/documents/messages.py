@@ -48,6 +48,7 @@ class Request:
             if default is not None:
                 return default
             raise Refused(HTTPStatus.NOT_FOUND, f"parameter {name}=<number> is missing")
+        # The pattern first: ``int`` also takes spaces, underscores and the digits of other scripts.
         if not _INTEGER.fullmatch(words) or abs(int(words)) > _I64_MAX:
             raise Refused(HTTPStatus.BAD_REQUEST, f"{name}={words!r} is no number")
         return int(words)

@@ -114,7 +114,7 @@ async def test_a_bookie_lost_before_the_term_has_its_grace_too() -> None:
         assert await marked(cluster) == {1: ("b1",)}
 
 
-async def test_the_regular_audit_finds_a_bookie_that_nobody_knew() -> None:
+async def test_the_regular_audit_finds_a_bookie_that_only_a_ledger_names() -> None:
     cluster = make_cluster()
     async with auditing(cluster, replace(PATIENT, auditor_periodic_bookie_check_interval_s=3600)):
         cluster.put_ledger(3, metadata_of((1, 1, 1), [(0, (0,))], last_entry=0))
@@ -202,7 +202,7 @@ async def test_a_check_does_not_mark_whom_the_audit_waits_for() -> None:
         assert auditor.counters.checks_skipped > 0
 
 
-async def test_a_ledger_whose_metadata_says_nothing_stops_nobody() -> None:
+async def test_a_ledger_whose_metadata_cannot_be_read_does_not_stop_the_audit() -> None:
     cluster = make_cluster()
     cluster.coordination.zookeeper.put(ledger_path(0), b"nothing")
     async with auditing(
@@ -262,7 +262,7 @@ async def test_ledgers_that_stand_in_one_rack_of_two_are_counted_and_left_alone(
         assert await controls.last_check_ms(cluster.coordination, controls.PLACEMENT) is not None
 
 
-async def test_neither_is_done_unless_somebody_wants_it() -> None:
+async def test_checks_of_replicas_and_placement_are_off_by_default() -> None:
     cluster = make_cluster()
     async with auditing(cluster, PATIENT) as auditor:
         await asyncio.sleep(10_000)

@@ -111,7 +111,7 @@ def test_the_next_follows_one_that_leaves_at_once_and_one_that_dies_in_time() ->
     run(story)
 
 
-def test_who_lost_its_session_stops_and_stands_again() -> None:
+def test_an_auditor_that_lost_its_session_stops() -> None:
     async def story(world: World, candidates: Candidates) -> None:
         await start(world, candidates, 2)
         (session,) = [each for each in world.zookeeper.sessions() if each.host == "b0"]

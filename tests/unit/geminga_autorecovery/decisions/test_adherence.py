@@ -35,7 +35,7 @@ def test_one_copy_or_one_rack_is_well_placed_anywhere() -> None:
     assert adheres((2, 2, 2), (0, 1), racks={})
 
 
-def test_who_has_no_rack_stands_in_the_same_one() -> None:
+def test_bookies_without_a_rack_are_all_in_one_rack() -> None:
     racks = {"b3": "/two"}
     assert not adheres((2, 2, 2), (0, 1), racks=racks)
     assert adheres((2, 2, 2), (0, 3), racks=racks)

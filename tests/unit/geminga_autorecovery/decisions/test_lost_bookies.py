@@ -82,7 +82,7 @@ def test_another_grace_moves_the_audit() -> None:
     assert bookies.audit_at_s == 65
 
 
-def test_another_grace_with_nobody_lost_is_only_noted() -> None:
+def test_another_grace_without_a_lost_bookie_causes_no_audit() -> None:
     bookies = LostBookies(ALL)
     bookies.delay_changed(60, is_same=False, now_s=5)
     assert bookies.audit_at_s is None

@@ -57,7 +57,7 @@ def test_where_replacing_is_preferred_only_the_last_resort_is_in_place() -> None
     assert plan.replacements == (Replacement(0, "b0", "b3"), Replacement(1, "b1", "b1"))
 
 
-def test_what_nobody_can_take_is_told_and_the_rest_is_done() -> None:
+def test_a_bookie_without_a_replacement_is_reported_and_the_rest_is_planned() -> None:
     fault = FaultyFragment(FRAGMENT, {0: Finding.GONE, 1: Finding.GONE, 2: Finding.LACKING})
     plan = plan_repair(fault, writable=WRITABLE, choose=Choice("b3"))
     assert plan.replacements == (Replacement(0, "b0", "b3"), Replacement(2, "b2", "b2"))
@@ -87,7 +87,7 @@ def test_replacements_that_stand_there_change_nothing() -> None:
         (0, Replacement(1, "b1", "b2")),  # another worker put the new one in elsewhere
     ],
 )
-def test_a_fragment_that_somebody_changed_is_left(
+def test_a_fragment_that_another_process_changed_is_left(
     first_entry: int, replacement: Replacement
 ) -> None:
     with pytest.raises(FragmentChanged, match="ledger 7"):

@@ -15,7 +15,7 @@ FRAGMENT = LedgerFragment(10, 30, ("a", "b", "c"))
 EVERYTHING = {each: [Run(0, 99)] for each in "abc"}
 
 
-def test_where_everything_is_there_nobody_lacks_anything() -> None:
+def test_where_all_copies_are_there_no_bookie_lacks_any() -> None:
     assert replicas_of(FRAGMENT, QUORUM, EVERYTHING, 10, 30) == Replicas(frozenset(), 2)
 
 
@@ -27,7 +27,7 @@ def test_what_does_not_belong_on_a_bookie_is_not_missed() -> None:
     assert replicas_of(FRAGMENT, QUORUM, lists, 10, 30) == Replicas(frozenset(), 2)
 
 
-def test_who_did_not_tell_lacks_nothing_and_has_nothing_to_give() -> None:
+def test_a_bookie_without_a_list_lacks_nothing_and_counts_for_no_copy() -> None:
     lists = {"a": None, "b": EVERYTHING["b"]}
     assert replicas_of(FRAGMENT, QUORUM, lists, 10, 30) == Replicas(frozenset(), 0)
     assert replicas_of(FRAGMENT, QUORUM, {**EVERYTHING, "a": None}, 10, 30).fewest == 1

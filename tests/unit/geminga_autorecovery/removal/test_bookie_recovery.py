@@ -124,7 +124,7 @@ async def test_what_a_worker_never_gives_back_is_named_with_the_worker() -> None
     assert "a replication worker (w) has been on it for 120 s" in why
 
 
-async def test_where_nobody_can_take_them_ledgers_stay_and_it_is_said_why() -> None:
+async def test_ledgers_that_no_bookie_can_take_stay_and_each_is_reported_with_its_reason() -> None:
     cluster, heard = make_cluster(), Heard()
     cluster.put_ledger(4, UNCLOSED, last_stored=5)
     cluster.lose(2)

@@ -68,7 +68,7 @@ async def test_a_running_bookie_is_not_decommissioned() -> None:
     assert cluster.coordination.zookeeper.tree.exists(cookie_path("b1"))
 
 
-async def test_where_auto_recovery_is_off_it_is_told() -> None:
+async def test_where_auto_recovery_is_off_decommissioning_is_refused() -> None:
     cluster = make_cluster()
     cluster.lose(1)
     await controls.disable(cluster.coordination)

@@ -123,7 +123,7 @@ async def test_the_one_copy_of_a_bookie_that_is_running_unregistered_is_found() 
     assert cluster.bookies[3].stored(7) == ON_B1
 
 
-async def test_entries_that_nobody_has_are_named() -> None:
+async def test_entries_that_no_bookie_has_are_named() -> None:
     cluster = Cluster(4)
     cluster.put_ledger(7, STRIPED, without=[(2, 1), (2, 4)])
     cluster.lose(1)
@@ -132,7 +132,7 @@ async def test_entries_that_nobody_has_are_named() -> None:
     assert caught.value.entry_ids == (1, 4)
 
 
-async def test_a_refusal_is_told() -> None:
+async def test_a_bookie_that_refuses_copies_is_named() -> None:
     cluster = Cluster(4)
     cluster.put_ledger(7, STRIPED)
     cluster.lose(1)

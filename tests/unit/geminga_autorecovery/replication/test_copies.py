@@ -128,7 +128,7 @@ async def test_what_a_lost_connection_swallowed_is_sent_again() -> None:
 
 
 @pytest.mark.parametrize("what", ["refuses", "is silent", "is gone"])
-async def test_a_bookie_that_does_not_store_is_told(what: str) -> None:
+async def test_a_bookie_that_does_not_store_copies_is_named(what: str) -> None:
     cluster = Cluster(1)
     bookie = cluster.bookies[0]
     if what == "refuses":

@@ -122,7 +122,7 @@ async def test_a_ledger_with_all_its_bookies_is_not_taken_over() -> None:
     assert cluster.metadata(7).state is LedgerState.OPEN
 
 
-async def test_a_writer_is_not_stopped_where_nobody_could_replace_the_lost_bookie() -> None:
+async def test_a_writer_is_not_stopped_where_no_bookie_could_replace_the_lost_one() -> None:
     cluster = Cluster(3)
     metadata = metadata_of((3, 3, 2), [(0, (0, 1, 2))])
     cluster.put_ledger(7, metadata, last_stored=14)
@@ -141,7 +141,7 @@ async def test_a_bookie_that_counts_as_lost_is_replaced_though_it_runs() -> None
     assert all("b0" not in each.ensemble for each in cluster.metadata(7).fragments)
 
 
-async def test_what_somebody_changed_meanwhile_is_not_overwritten() -> None:
+async def test_a_change_of_the_metadata_by_another_process_is_not_overwritten() -> None:
     cluster = Cluster(5)
     metadata = metadata_of((3, 3, 2), [(0, (0, 1, 2))], last_entry=9)
     cluster.put_ledger(7, metadata)

@@ -119,7 +119,7 @@ async def test_a_writer_that_replaced_the_bookie_within_the_grace_goes_on() -> N
     assert cluster.metadata(1).state is LedgerState.OPEN
 
 
-async def test_who_loses_the_lock_while_it_copies_does_not_write_down_where() -> None:
+async def test_a_worker_that_loses_the_lock_while_it_copies_leaves_the_metadata() -> None:
     """A collector may have deleted the copies already."""
     cluster = Cluster(3)
     cluster.put_ledger(1, CLOSED)
@@ -178,7 +178,7 @@ async def test_a_lost_connection_is_survived() -> None:
         await until(lambda: not is_marked(cluster, 1))
 
 
-async def test_an_error_that_nobody_foresaw_puts_its_ledger_off_and_others_are_repaired(
+async def test_an_unforeseen_error_puts_its_ledger_off_and_others_are_repaired(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = Cluster(3)

@@ -61,7 +61,7 @@ async def test_what_is_given_back_can_be_taken_by_another() -> None:
     assert await one.take() is None
 
 
-async def test_what_is_done_leaves_nothing() -> None:
+async def test_a_claim_that_is_done_leaves_no_mark_and_no_lock() -> None:
     coordination, one, _ = await make(1)
     claim = await one.take()
     assert claim is not None

@@ -21,7 +21,7 @@ async def test_auto_recovery_is_on_until_it_is_switched_off() -> None:
     assert await controls.is_enabled(coordination)
 
 
-async def test_switching_tells_who_waits() -> None:
+async def test_switching_auto_recovery_wakes_what_waits_for_it() -> None:
     coordination = InstantSession()
     told: list[int] = []
     await controls.is_enabled(coordination, on_change=lambda: told.append(1))

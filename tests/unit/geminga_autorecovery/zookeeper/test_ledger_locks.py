@@ -55,7 +55,7 @@ async def test_the_lock_of_a_copier_in_the_same_process_is_left_alone() -> None:
     assert coordination.zookeeper.tree.exists(PATH)
 
 
-async def test_what_could_not_be_given_back_is_later() -> None:
+async def test_a_lock_that_could_not_be_released_is_released_later() -> None:
     coordination, locks = make()
     await locks.take(LEDGER)
     coordination.lose("", is_done=False)

@@ -6,7 +6,7 @@ from geminga_autorecovery.zookeeper.live_bookies import LiveBookies, read_live_b
 from geminga_simulation.zookeeper.interception import InstantSession
 
 
-async def test_registered_bookies_are_told_apart() -> None:
+async def test_writable_and_read_only_bookies_are_distinguished() -> None:
     coordination = InstantSession()
     for name in ("b0", "b1", "readonly/b2"):
         coordination.zookeeper.put(f"/ledgers/available/{name}")

@@ -63,7 +63,7 @@ async def test_marking_again_adds_to_what_is_known() -> None:
     assert mark.missing_bookies == ("b1", "b0")
 
 
-async def test_marking_again_for_the_same_reason_is_seen_by_who_compares_versions() -> None:
+async def test_marking_again_for_the_same_reason_gives_the_mark_another_version() -> None:
     coordination, marks = make()
     await marks.mark(5, ["b1"])
     before, stat = await coordination.get(mark_path(5))
@@ -84,7 +84,7 @@ async def test_a_mark_that_says_nothing_is_replaced() -> None:
     assert mark.missing_bookies == ("b1",)
 
 
-async def test_who_changes_the_mark_in_between_is_not_overwritten() -> None:
+async def test_a_change_of_the_mark_in_between_is_not_overwritten() -> None:
     coordination, marks = make()
     await marks.mark(5, ["b1"])
     other = UnderreplicationMarks(coordination, SimulatedClock())

@@ -73,7 +73,7 @@ class Asked:
             raise NotAuthorized(principal.role, action, str(resource))
 
 
-def test_nobody_gets_anything_without_being_allowed_to() -> None:
+def test_a_client_without_the_right_to_read_gets_nothing() -> None:
     async def scenario(cluster: Cluster) -> None:
         asked = Asked(Action.READ)
         cluster.authorize = asked.authorize
@@ -85,7 +85,7 @@ def test_nobody_gets_anything_without_being_allowed_to() -> None:
     run(scenario)
 
 
-def test_orders_and_the_content_of_ledgers_are_for_those_who_administer() -> None:
+def test_orders_and_the_content_of_ledgers_are_for_administrators() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.authorize = Asked(Action.ADMINISTER).authorize
         for method, target in (

@@ -29,7 +29,7 @@ async def test_without_votes_the_leader_counts() -> None:
     assert await current_auditor(coordination) == "b7"
 
 
-async def test_a_vote_that_says_nothing_elects_nobody() -> None:
+async def test_a_vote_that_names_no_bookie_elects_no_auditor() -> None:
     coordination = bookie_session()
     await coordination.create(f"{VOTES_PATH}/V_0000000001", b"who?", make_parents=True)
     assert await current_auditor(coordination) is None

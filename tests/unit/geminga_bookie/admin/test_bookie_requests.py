@@ -58,7 +58,7 @@ async def ask(content: bytes | None) -> float:
     "content",
     [None, b"HTTP/1.1 400\r\n\r\n", b"\0\0\0\3abc", b"\0\0\0\0", b"\xff" * 8],
 )
-def test_what_is_no_bookie_is_told(content: bytes | None) -> None:
+def test_a_server_that_is_no_bookie_is_reported_as_unavailable(content: bytes | None) -> None:
     simulate(1, lambda: ask(content))
 
 
@@ -66,7 +66,7 @@ def test_silence_is_not_waited_for_longer_than_it_should() -> None:
     assert ANSWER_TIMEOUT_S <= simulate(1, lambda: ask(b"")).result <= ANSWER_TIMEOUT_S + 1
 
 
-def test_nobody_there_is_told() -> None:
+def test_a_bookie_that_does_not_listen_is_reported_as_unavailable() -> None:
     async def scenario() -> None:
         async with World() as world:
             world.host("server")
@@ -112,7 +112,7 @@ def test_a_bookie_tells_the_entries_of_an_open_ledger() -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\xff" * 64, b"\0" * 65])
-def test_what_cannot_be_understood_is_told(content: bytes | None) -> None:
+def test_an_entry_list_that_cannot_be_decoded_is_reported(content: bytes | None) -> None:
     async def scenario() -> None:
         response = response_of(pb.GET_LIST_OF_ENTRIES_OF_LEDGER, pb.EOK)
         if content is not None:

@@ -109,7 +109,7 @@ def test_orders_to_suspend_or_resume_nothing_are_refused() -> None:
 
 
 @pytest.mark.parametrize("content", [{"forceMajor": 1}, {"forceMinor": "maybe"}, [1]])
-def test_what_makes_no_sense_is_refused(content: object) -> None:
+def test_an_order_that_makes_no_sense_is_refused(content: object) -> None:
     async def scenario(cluster: Cluster) -> None:
         assert (await cluster.put(GC, content)).status == 400
 

@@ -39,7 +39,7 @@ def test_metadata_is_listed_in_upstreams_pages_and_shapes() -> None:
     run(scenario)
 
 
-def test_a_record_that_nobody_can_read_does_not_hide_the_others() -> None:
+def test_a_record_that_cannot_be_decoded_does_not_hide_the_others() -> None:
     async def scenario(cluster: Cluster) -> None:
         await cluster.write(b"one")
         await cluster.coordination.create(ledger_path(1), b"garbage \xff", make_parents=True)

@@ -84,7 +84,7 @@ def test_while_another_takes_adds_a_freed_disk_counts_at_once() -> None:
     assert verdict.is_full == (False, False)
 
 
-def test_who_wants_compacts_on_full_disks_too() -> None:
+def test_compaction_on_full_disks_can_be_allowed() -> None:
     limits = SpaceConfig(compacts_when_full=True)
     verdict = judge(limits, [disk(999)])
     assert (verdict.takes_adds, verdict.may_minor, verdict.may_major) == (False, True, True)

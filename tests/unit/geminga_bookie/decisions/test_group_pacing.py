@@ -44,7 +44,7 @@ class Clients:
         self.now_s += SYNC_S
 
 
-def test_somebody_alone_never_waits() -> None:
+def test_a_single_client_never_waits() -> None:
     clients = Clients()
     clients.send_in_lockstep(1, 0.0001, 5)
     assert clients.pacing.interval_s == 0

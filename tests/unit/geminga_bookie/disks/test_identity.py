@@ -214,7 +214,7 @@ async def test_a_directory_with_data_and_no_cookie_is_refused_beside_one_that_ha
         await place.start()
 
 
-async def test_what_others_left_in_a_new_directory_is_no_data() -> None:
+async def test_files_of_others_in_a_new_directory_are_no_data() -> None:
     place = Place()
     await place.ledger_disk.write_file("lost+found", b"")
     await place.start("bookie-7")

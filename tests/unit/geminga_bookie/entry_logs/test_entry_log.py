@@ -247,7 +247,7 @@ async def test_the_same_log_in_two_directories_is_refused() -> None:
         await log.find()
 
 
-async def test_a_removed_log_is_read_to_the_end_by_who_reads_it_and_by_nobody_later() -> None:
+async def test_a_removed_log_is_read_to_the_end_by_its_readers_and_not_by_later_reads() -> None:
     disk = MemoryDisk()
     log = entry_log(disk, file_bytes_max=1)
     await log.open(None, {})
@@ -291,7 +291,7 @@ async def test_logs_of_which_the_index_knows_nothing_are_removed_at_the_start() 
     assert again.numbers == [1, 3]
 
 
-async def test_a_log_is_missed_also_by_who_knows_of_no_index() -> None:
+async def test_a_log_that_is_lost_is_missed_without_an_index_too() -> None:
     one, two = MemoryDisk(), MemoryDisk()
     log = spread(one, two)
     await log.open(None, {})

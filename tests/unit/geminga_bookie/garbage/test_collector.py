@@ -121,7 +121,7 @@ async def test_nor_does_a_count_that_was_too_small_keep_it() -> None:
         assert bookie.storage.counts == bookie.storage.index.counts() == Counts()
 
 
-async def test_an_error_that_nobody_foresaw_does_not_end_the_collection_for_good(
+async def test_an_unforeseen_error_does_not_end_the_collection_for_good(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     host = make_host(garbage=GarbageConfig(gc_interval_s=10))
@@ -140,7 +140,7 @@ def raise_no_space() -> None:
     raise OSError(errno.ENOSPC, "no space")
 
 
-async def test_what_is_in_memory_of_it_goes_too() -> None:
+async def test_entries_of_a_deleted_ledger_leave_the_memory_too() -> None:
     host = make_host()
     async with host.bookie() as bookie:
         client = host.network.connect_client()
@@ -311,7 +311,7 @@ async def test_a_lock_whose_making_got_no_answer_is_given_back(
 
 
 @pytest.mark.parametrize("is_copied", [False, True])
-async def test_who_loses_the_lock_while_a_checkpoint_is_made_deletes_nothing(
+async def test_a_collector_that_loses_the_lock_during_a_checkpoint_deletes_nothing(
     *, is_copied: bool
 ) -> None:
     """A worker takes the lock over, and may have copied the ledger to this bookie already."""

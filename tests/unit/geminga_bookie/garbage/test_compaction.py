@@ -57,7 +57,7 @@ async def fill(host: Host, bookie: Bookie, *, gone: int = 30, kept: int = 10) ->
     await require(client, 2, range(kept))
 
 
-async def test_what_lives_moves_and_the_rest_is_given_back() -> None:
+async def test_blocks_in_use_are_moved_and_their_log_is_removed() -> None:
     host = make_host()
     async with host.bookie() as bookie:
         await fill(host, bookie)

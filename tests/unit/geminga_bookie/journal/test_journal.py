@@ -142,7 +142,7 @@ async def test_files_are_rotated_and_trimmed_before_a_mark() -> None:
 
 
 @pytest.mark.parametrize("operation", ["append", "sync"])
-async def test_a_failed_write_fails_everybody_and_ends_the_journal(operation: str) -> None:
+async def test_a_failed_write_fails_all_waiters_and_ends_the_journal(operation: str) -> None:
     witness = Witness()
     async with witness.journal() as journal:
         witness.add(journal, 0)
@@ -264,7 +264,7 @@ async def test_a_steady_stream_shares_its_syncs() -> None:
         assert journal.sync_durations.count == journal.groups
 
 
-async def test_a_mistake_of_ours_leaves_nobody_waiting() -> None:
+async def test_a_waiter_that_raises_leaves_no_other_waiter_without_a_call() -> None:
     witness = Witness()
 
     def mistaken(argument: object, is_written: bool) -> None:  # noqa: FBT001 a Waiter

@@ -38,7 +38,7 @@ class Memory:
         return self.is_full
 
 
-def test_everybody_is_told_once_of_each_change() -> None:
+def test_each_connection_is_told_once_of_each_change() -> None:
     memory = Memory()
     pressure = MemoryBackPressure(memory)
     pipes = [Pipe(pressure), Pipe(pressure)]
@@ -52,7 +52,7 @@ def test_everybody_is_told_once_of_each_change() -> None:
     assert pressure.holds == 1
 
 
-def test_who_comes_while_it_holds_is_held_too() -> None:
+def test_a_connection_that_joins_while_others_are_held_is_held_too() -> None:
     memory = Memory()
     pressure = MemoryBackPressure(memory)
     memory.is_full = True
@@ -66,7 +66,7 @@ def test_who_comes_while_it_holds_is_held_too() -> None:
     assert len(pressure.connections) == 0
 
 
-async def test_closed_it_holds_for_good_and_lets_nobody_in() -> None:
+async def test_once_closed_it_holds_all_connections_and_aborts_new_ones() -> None:
     pressure = MemoryBackPressure(Memory())
     pipe = Pipe(pressure)
     pressure.close()
@@ -78,7 +78,7 @@ async def test_closed_it_holds_for_good_and_lets_nobody_in() -> None:
     assert len(pressure.connections) == 0
 
 
-async def test_who_does_not_go_in_time_is_aborted() -> None:
+async def test_a_connection_that_does_not_end_in_time_is_aborted() -> None:
     pressure = MemoryBackPressure(Memory())
     patient, stubborn = Pipe(pressure), Pipe(pressure, closes=False)
     await pressure.disconnect(1.0)

@@ -84,7 +84,7 @@ async def test_an_answer_is_bounded_whatever_is_wanted(monkeypatch: pytest.Monke
         assert len((await asked(client, batch_read(2, 0)))[1]) == 1
 
 
-async def test_what_is_not_there_is_told_apart() -> None:
+async def test_missing_entries_and_ledgers_and_failing_disks_have_codes_of_their_own() -> None:
     host = Host()
     async with host.bookie() as bookie:
         client = await filled(host)

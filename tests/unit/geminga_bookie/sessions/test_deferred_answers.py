@@ -61,7 +61,7 @@ async def test_large_answers_come_one_by_one() -> None:
         assert client.writes == [[bytes(WRITE_BYTES)], [b"two"]]
 
 
-async def test_nothing_is_made_for_who_takes_nothing() -> None:
+async def test_no_answers_are_made_for_a_client_that_takes_none() -> None:
     async with serving() as client:
         client.queue.can_write.clear()
         client.push(b"one")
@@ -72,7 +72,7 @@ async def test_nothing_is_made_for_who_takes_nothing() -> None:
         assert client.writes == [[b"one"]]
 
 
-async def test_nothing_is_made_for_who_is_gone() -> None:
+async def test_no_answers_are_made_for_a_client_that_is_gone() -> None:
     async with serving() as client:
         client.push(b"one", b"two")
         client.queue.close()

@@ -37,7 +37,7 @@ async def test_it_holds_before_it_is_durable() -> None:
         assert len(told.heard) == 2
 
 
-async def test_who_may_not_fence_is_told_at_once() -> None:
+async def test_a_fence_with_another_master_key_is_refused_at_once() -> None:
     async with Host().bookie() as bookie:
         bookie.storage.admit(1, KEY, 0)
         with pytest.raises(WrongMasterKey):

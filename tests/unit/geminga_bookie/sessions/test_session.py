@@ -421,7 +421,7 @@ async def test_operations_not_served_are_refused_and_the_connection_stays(operat
         FRAME_SIZE.pack(10) + b"\x63" * 10,
     ],
 )
-async def test_garbage_closes_the_connection_and_harms_nobody(garbage: bytes) -> None:
+async def test_garbage_closes_its_connection_and_no_other(garbage: bytes) -> None:
     host = Host()
     async with serving(host) as (bookie, client):
         await client.ask(make_add(1, 0))

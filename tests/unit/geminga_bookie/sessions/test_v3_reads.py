@@ -172,7 +172,7 @@ async def test_a_reader_that_waits_in_vain_is_answered_in_time() -> None:
         assert took_s < 0.1
 
 
-async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_long_poll_lasts_longer_than_the_maximum(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(long_polls, "LONG_POLL_S_MAX", 3.0)
     host = Host()
     async with host.bookie():

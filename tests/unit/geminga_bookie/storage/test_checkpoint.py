@@ -237,7 +237,7 @@ async def test_a_failed_one_refuses_adds_loses_nothing_and_is_tried_again(operat
         assert rig.storage.counts == Counts(1, 1)
 
 
-async def test_an_error_that_nobody_foresaw_refuses_adds_too_and_is_tried_again() -> None:
+async def test_after_an_unforeseen_error_adds_are_refused_until_a_checkpoint_succeeds() -> None:
     rig = Rig()
     async with rig.checkpointer:
         rig.add(1, 0, b"zero")

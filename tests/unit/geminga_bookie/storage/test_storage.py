@@ -106,7 +106,7 @@ def test_a_fence_refuses_adds_but_those_of_recovery() -> None:
 
 
 @pytest.mark.parametrize("flags", [8, 0x100, 0xFFFD])
-def test_adds_with_flags_that_nobody_knows_are_decided_one_by_one(flags: int) -> None:
+def test_adds_with_unknown_flags_are_decided_one_by_one(flags: int) -> None:
     storage = make_storage()
     storage.admit(1, KEY, flags)
     assert storage.write_cache.writable == {}
@@ -201,7 +201,7 @@ async def test_a_hole_in_a_block_is_no_entry() -> None:
     assert await storage.fetch(1, 3) == b"three"
 
 
-async def test_what_was_known_before_a_restart_is_known_after() -> None:
+async def test_entries_keys_and_fences_are_known_after_a_restart() -> None:
     disk = MemoryDisk()
     storage = make_storage(disk)
     await flush(storage, 1, {0: b"zero"})
