@@ -79,6 +79,8 @@ class ConsumerFactory:
             schema,
             self.clock,
             letters=letters,
+            # A start makes the subscription a non-durable one (``TopicConsumer``), whose place the
+            # client keeps.
             start=None if settings.durable else START_OF[settings.initial_position],
         )
         source: TopicSource = NamedTopics(self.channels.lookup, names)
@@ -90,6 +92,8 @@ class ConsumerFactory:
                 self.channels.lookup,
                 topics,
                 settings.topics_mode,
+                # The watcher's id: from the same numbers as the ids of consumers, so that it is
+                # unique on every connection of the client.
                 next(self.channels.ids),
                 lambda topic: policy is not None and publishes_to(policy, subscription, topic),
             )

@@ -62,6 +62,9 @@ class DeadLetterPolicy:
             raise ValueError("max_redeliver_count must be at least 1")
 
 
+# An option has its type and prose here, and its default in ``ConsumerSettings`` or the class under
+# that. Those that readers and table views have stand in their classes, too. ``ConsumerSettings.of``
+# keeps no list: names pass through it as they are.
 class ConsumerOptions(TypedDict, total=False):
     """The keyword arguments of ``Client.consumer``.
 

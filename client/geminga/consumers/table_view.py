@@ -52,6 +52,8 @@ class TableView(AsyncClosable, Mapping[str, ValueT], Generic[ValueT]):
         otherwise.
         """
         changes = Changes(self._rows)
+        # Weakly: an iterator that its user has dropped leaves by itself, and does not collect
+        # changes for ever.
         self._rows.watchers.add(changes)
         return cast(AsyncIterator[tuple[str, ValueT | None]], changes)
 
