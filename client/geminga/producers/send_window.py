@@ -92,9 +92,6 @@ class SendWindow:
     def release(self, messages: int, payload_bytes: int) -> None:
         """Count messages as settled: stored or failed."""
         self.messages -= messages
-        if self.waiters:
-            # ``admit`` may have taken this window out while other producers held all the memory.
-            self.memory.windows_waiting[self] = None
         self.memory.release(payload_bytes)
 
     def enqueue(self, waiter: WindowWaiter) -> None:
