@@ -55,6 +55,10 @@ class _EarlyMessage(NamedTuple):
     at_once: bool
 
 
+# A message is in one of three places, in this order, and holds its place in the window in all of
+# them: ``_early`` (no broker has accepted the part yet), ``_open`` (its batch has not left),
+# ``channel.pending`` (it has no receipt). None overtakes another: whatever sends calls
+# ``send_batches`` first.
 class TopicProducer:
     """The part of a producer that publishes to one topic or partition.
 
@@ -345,6 +349,8 @@ class TopicProducer:
                 self.channel.send(self._payload(metadata, body), first, batch)
             return
         metadata.num_messages_in_batch = messages
+        # A topic that deduplicates notes this one as the producer's last, and knows the batch by
+        # the first.
         metadata.highest_sequence_id = last
         if batch.attributes is not None:
             batch.attributes.describe_keys(metadata)
@@ -371,6 +377,7 @@ class TopicProducer:
         for chunk_id in range(batch.num_sends):
             metadata.chunk_id = chunk_id
             chunk = body[chunk_id * chunk_bytes : (chunk_id + 1) * chunk_bytes]
+            # Encrypted one by one, since a consumer decrypts each chunk before it joins them.
             payload = self._payload(metadata, chunk)
             self.channel.send(payload, metadata.sequence_id, batch, is_chunk=True)
 
@@ -451,6 +458,7 @@ class TopicProducer:
         if self._starting is not None:
             await asyncio.wait([self._starting])
         self.send_batches()
+        # Receipts come in the order of sending, so that one future for the last batch is enough.
         if self._last is not None:
             flushed: asyncio.Future[None] = self._loop.create_future()
             self._flushing.append((self._last, flushed))
@@ -472,6 +480,7 @@ class TopicProducer:
         # Messages that wait for the start are sent if it comes in time; else they fail with the end
         # of the channel.
         if self._starting is not None:
+            # ``wait`` neither raises what the task raised nor cancels it.
             await asyncio.wait([self._starting], timeout=self._settings.close_timeout_s)
         self.send_batches()
         await self.channel.close()

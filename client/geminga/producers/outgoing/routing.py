@@ -132,6 +132,8 @@ class PartitionRouter:
             raise ValueError(f"{hashing!r} is no hash: java_string, murmur3 or boost")
         self._router = router
         self._hash = HASHES[hashing]
+        # Counts all turns; the remainder is taken only where a partition is chosen, since their
+        # number may grow.
         self._turn = first
 
     def partition(self, message: RoutedMessage, partitions: int, *, has_open_batch: bool) -> int:
