@@ -45,7 +45,8 @@ class PendingSends(Generic[ContextT]):
 
     sends_max: int
     bytes_max: int
-    # In the order of sending, which is that of their sequence ids; read by the owner, changed here.
+    # In the order of sending, in which sequence ids never go down; the chunks of one message share
+    # one. Read by the owner, changed here.
     sends: deque[PendingSend[ContextT]] = field(
         default_factory=deque[PendingSend[ContextT]], init=False
     )
@@ -89,6 +90,7 @@ class PendingSends(Generic[ContextT]):
         its first.
         """
         for send in self.sends:
+            # For a single message the second is 0.
             last = max(send.sequence_id, send.highest_sequence_id)
             if send.sequence_id <= sequence_id <= last and send.refusal is None:
                 send.refusal = refusal
