@@ -83,6 +83,7 @@ class HttpLookup:
     async def partitions(self, topic: str, *, creates: bool = True) -> int:
         """How many partitions the topic has, as ``Lookup.partitions``."""
         path = f"/admin/v2/{TopicName.parse(topic).url_path}/partitions"
+        # Without the parameter, whose default is false, a broker makes no topic.
         query = {"checkAllowAutoCreation": "true"} if creates else {}
         found = _object(await self._get(path, query))
         return int(found.get("partitions", 0))
@@ -92,6 +93,8 @@ class HttpLookup:
         name = TopicName.parse(topic)
         path = f"/admin/v2/schemas/{name.namespace}/{quote(name.local, safe='')}/schema"
         if version is not None:
+            # The path has the version as a number, of which the binary protocol has the eight bytes
+            # (``LongSchemaVersion``).
             path += f"/{int.from_bytes(version, 'big', signed=True)}"
         found = _object(await self._get(path))
         kind = SchemaType.__members__.get(str(found.get("type")), SchemaType.NONE)  # BYTES is NONE

@@ -32,6 +32,9 @@ _MODES: dict[TopicsMode, api.CommandGetTopicsOfNamespace.Mode.ValueType] = {
 }
 
 
+# ``_turn`` is all the state there is. Each method asks one connection once, but for ``owner``,
+# which follows redirects; asking again after an error is left to the caller, whose next call begins
+# at the broker that is then in turn.
 class Lookup:
     """Asks one broker of the service URL for as long as it answers, then the next one.
 
@@ -122,6 +125,7 @@ class Lookup:
         ``ClientError``.
         """
         connection = await self._service_connection()
+        # No error: the caller asks for the list from time to time in any case.
         if not connection.watches_topics:
             return None
         # Before the broker is asked: it may report a change right behind its answer.

@@ -64,6 +64,7 @@ class Requests:
             # The producer waits to be the exclusive one, which takes as long as it takes: the same
             # request is answered once more when its turn has come.
             if part.request_id in self._open:
+                # From here on only the end of the connection, or of its caller, ends the request.
                 self._open[part.request_id].deadline.cancel()
             return True
         request = self._open.pop(part.request_id, None)
@@ -96,6 +97,7 @@ class Requests:
                 request.answer.set_exception(error)
 
     def _time_out(self, request_id: int, name: str, timeout_s: float) -> None:
+        # It is open: everything that closes a request cancels its deadline.
         request = self._open[request_id]
         loop = asyncio.get_running_loop()
         if loop.time() > request.deadline.when() + LATE_S:
