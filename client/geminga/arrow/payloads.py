@@ -67,6 +67,8 @@ class KeyValueCodec(Codec):
                 except ValueError as wrong:
                     errors[row] = str(wrong)
             pairs.append(pair)
+        # Both parts note their errors for the same rows: a row with one bad half is null as a
+        # whole.
         columns = [
             part.decode([pair[number] for pair in pairs], errors, versions)
             for number, part in enumerate(self._parts)

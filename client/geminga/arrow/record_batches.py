@@ -104,6 +104,8 @@ async def read_table(
     return pa.Table.from_batches(rows, batches.schema)
 
 
+# Between two batches nothing is kept of the entries but their place (``next_position``), and in the
+# opener the chunks of messages that are not whole yet. Entries go into a batch as wholes.
 class RecordBatches:
     """Record batches of a range of a topic, for ``async for``; none is empty. Made by
     ``read_batches``.
@@ -151,6 +153,7 @@ class RecordBatches:
                     self._batch_rows - rows.count, self._batch_bytes - rows.content_bytes
                 )
                 if not entries:
+                    # The batch in the making is still returned; the next call finds ``_is_over``.
                     await self.aclose()
                     break
                 # Versions of the schema first, each asked for once: the batch is made at a time
@@ -180,6 +183,7 @@ class RecordBatches:
         """
         assert entry.metadata is not None
         uuid, opener = entry.metadata.uuid, self._opener
+        # Without the batch index: the entry at the start is read by the reader itself.
         end = LogPosition(*opener.start.entry)
         left = LOOK_BACK_ENTRIES_MAX
         for start in _starts_before(end):
@@ -190,6 +194,8 @@ class RecordBatches:
                     left -= len(entries)
                     for each in entries:
                         opener.add_earlier(each, uuid)
+            # The chunks before this one have come by now, in their order, or one of them cannot be
+            # read.
             if not opener.lacks_beginning(entry):
                 return
             if left <= 0:

@@ -194,6 +194,8 @@ class AvroCodec(RecordCodec):
     ) -> pa.Array:
         """Records, each read by the schema that it was written with."""
         loaded: list[Any] = []
+        # The runs cover all payloads, and each version was learned before: the owner asks ``wants``
+        # for every entry.
         for count, version in versions:
             read = self._readers[version]
             for payload in payloads[len(loaded) : len(loaded) + count]:
@@ -220,6 +222,7 @@ class AvroCodec(RecordCodec):
                     raise ValueError(
                         f"row {row}: the schema has no such value: {wrong!r}"
                     ) from wrong
+            # For a null row, too, which then has no bytes.
             bounds.append(out.tell())
         whole = out.getvalue()
         return [

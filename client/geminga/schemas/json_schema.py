@@ -34,6 +34,8 @@ class JsonSchema(Generic[RecordT]):
         self._kind = None if definition is not None else kind_of(record)
         # A pydantic model reads, checks and writes its JSON itself.
         self._is_model = hasattr(record, "model_validate_json")
+        # Made once: registries compare the text of definitions, which must be the same for every
+        # producer of this schema.
         made = definition if self._kind is None else json_definition(self._kind.definition)
         self.schema_info = SchemaInfo(
             SchemaType.JSON, "JSON", json.dumps(made).encode(), properties or {}

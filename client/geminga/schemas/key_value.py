@@ -49,6 +49,7 @@ class KeyValueSchema(Generic[KeyT, ValueT]):
         parts: dict[str, Schema[Any]] = {"key": key, "value": value}
         properties = {"kv.encoding.type": str(self.encoding)}
         definitions: list[bytes] = []
+        # The names of the properties are upstream's; other programs read them in the registry.
         for part, schema in parts.items():
             # A part without a schema is bytes.
             info = schema.schema_info or SchemaInfo(SchemaType.NONE, "Bytes")
@@ -155,6 +156,7 @@ def split(payload: bytes) -> tuple[bytes | None, bytes | None]:
         # Checked before the cut: a slice beyond the end would be short in silence.
         if size < -1 or begin + size > len(payload):
             raise ValueError(f"a part should have {size} bytes, and {len(payload) - begin} follow")
+        # A null part has a size and no bytes.
         end = begin + max(size, 0)
         parts.append(None if size == -1 else payload[begin:end])
     # Or a payload of another schema might pass for a pair.

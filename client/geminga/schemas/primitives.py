@@ -157,6 +157,8 @@ class DoubleSchema(_Real):
     _form = Struct(">d")
 
 
+# ``DateSchema`` and ``TimestampSchema`` have the same bytes; they differ in the type that brokers
+# compare, and in Java's class.
 class _Milliseconds(_Primitive[datetime]):
     def encode(self, value: datetime, /) -> bytes:
         """Milliseconds since 1970. Raises ``TypeError``, or ``ValueError`` for a value without a
