@@ -68,6 +68,8 @@ class Authentication(Protocol):
 
 
 @dataclass(slots=True, eq=False)
+# What may happen on one connection: ``begin`` once, before CONNECT; then ``answer``, for each
+# challenge, of which there is one at a time (``Connection._challenged``).
 class _OneStepExchange:
     """An exchange of one step: it shows the current credentials, at each challenge anew.
 
@@ -192,6 +194,7 @@ class OAuth2(_OneStep):
         self._tls = tls or Tls()
         self._timeout_s = timeout_s
         # The current token, and when it is due for replacement in seconds of the loop's clock.
+        # Both change only within the lock, and together.
         self._token = b""
         self._replace_at_s = 0.0
         # Of many connections that are opened at the same time, one fetches the token for all.

@@ -133,6 +133,9 @@ def connect(
     return Opening(client.__aenter__())
 
 
+# What is made here belongs to ``Channels``, not to this object: each producer, consumer and reader
+# enters its channels there, or itself (``owners``). So closing has one place, also for what is
+# still being opened.
 class Client(AsyncClosable):
     """The way into a Pulsar cluster, made by ``connect``.
 
@@ -419,6 +422,8 @@ class Client(AsyncClosable):
         """Open what publishes a consumer's letters to one topic."""
         # The subscription first: a letter that is published before it would not be kept for it.
         if topic.subscription is not None:
+            # Shared: consumers of the letters may be connected already, which an exclusive one
+            # would not join.
             async with self.consumer(
                 topic.name, topic.subscription, type="shared", initial_position="earliest"
             ):

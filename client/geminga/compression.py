@@ -67,7 +67,8 @@ def decompress(kind: api.CompressionType.ValueType, body: bytes, size_bytes: int
         raise UnreadableMessage(f"uncompressed it has {size_bytes} bytes")
     try:
         if kind == api.ZLIB:
-            # At most one byte too many: enough to see that the size is wrong.
+            # At most one byte too many: enough to see that the size is wrong. Never 0, which zlib
+            # takes for no limit.
             inflated = zlib.decompressobj().decompress(body, size_bytes + 1)
         else:
             inflated = _inflate(kind, body, size_bytes)

@@ -74,6 +74,7 @@ class Decryptor:
                     if len(self._decrypts) >= DATA_KEYS_KEPT_MAX:
                         del self._decrypts[next(iter(self._decrypts))]
                     self._decrypts[wrapped.value] = decrypt
+                # A body that was changed on its way raises ``InvalidTag`` here.
                 return decrypt(metadata.encryption_param, body, None)
             except MissingExtra as error:
                 raise UnreadableMessage(str(error)) from error

@@ -89,6 +89,9 @@ class Encryption:
             raise ValueError("key_names must be a list of at least one name")
 
 
+# ``_wrapped`` and ``_seal`` belong to one data key and change together. A message takes the first
+# in ``describe`` and the second in ``encrypt``, with no await in between: so the keys that it
+# carries open it.
 class Encryptor:
     """Encrypts the payloads of one producer, with a new data key every few hours.
 

@@ -85,6 +85,8 @@ def _wrap_by_curve(public_key: ec.EllipticCurvePublicKey, data_key: bytes) -> by
     )
     secret = ephemeral.exchange(ec.ECDH(), public_key)
     mac_key, key = _derived(point, secret, len(data_key))
+    # The key stream is as long as the data key and used once, since each wrapping has an ephemeral
+    # key of its own.
     sealed = _xor(data_key, key)
     return point + sealed + hmac.digest(mac_key, sealed + MAC_LENGTH_TAG, "sha1")
 
@@ -93,6 +95,7 @@ def _unwrap_by_curve(private_key: ec.EllipticCurvePrivateKey, wrapped: bytes) ->
     from cryptography.hazmat.primitives.asymmetric import ec
 
     curve = private_key.curve
+    # Other clients may write compressed points; this one never does.
     coordinates = 2 if wrapped[:1] == bytes([UNCOMPRESSED_POINT]) else 1
     point_bytes = 1 + coordinates * ((curve.key_size + 7) // 8)
     point, sealed = wrapped[:point_bytes], wrapped[point_bytes:-MAC_BYTES]
