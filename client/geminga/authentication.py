@@ -209,9 +209,11 @@ class OAuth2(_OneStep):
             # since, the current one is good and is not fetched again.
             if not self._token or self._token == refused or loop.time() >= self._replace_at_s:
                 configuration = f"{self._issuer_url}/.well-known/openid-configuration"
+                # Asked each time: the endpoint may have moved, and tokens are fetched rarely.
                 found = await self._ask(HttpRequest(configuration), "token_endpoint")
                 endpoint = HttpRequest(str(found["token_endpoint"]), body=self._form)
                 issued = await self._ask(endpoint, "access_token")
+                # Optional in the answer (RFC 6749, 5.1).
                 life_s = float(issued.get("expires_in") or _LIFE_S_DEFAULT)
                 self._token = str(issued["access_token"]).encode()
                 self._replace_at_s = loop.time() + _USED_UP * life_s

@@ -115,6 +115,7 @@ def connect(
     if reconnect_timeout_s is not None and reconnect_timeout_s <= 0:
         raise ValueError("reconnect_timeout_s must be None or more than 0")
     connection = ConnectionOptions(connect_timeout_s, ping_interval_s, operation_timeout_s)
+    # Makes objects alone: it opens nothing, and may be called outside of a loop.
     channels = Channels(
         service_url,
         ClientOptions(

@@ -46,6 +46,7 @@ def compressor(name: CompressionName) -> Compressor | None:
     if name == "lz4":
         # The size is in the metadata of the payload, and not in front of the block.
         compress_block = cramjam.lz4.compress_block
+        # ``bytes`` copies what the library returns, a buffer of its own type.
         return Compressor(api.LZ4, lambda body: bytes(compress_block(body, store_size=False)))
     if name == "zstd":
         compress_frame = cramjam.zstd.compress

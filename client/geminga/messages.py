@@ -38,6 +38,8 @@ class StillEncrypted:
 
 
 @dataclass(slots=True, eq=False)
+# Its messages keep it alive, and with it the metadata of the whole entry; the entry's payload is
+# not among that, since each message has its own bytes.
 class Delivery:
     """What the messages of one delivered entry share."""
 

@@ -11,6 +11,8 @@ from geminga.errors import TlsFailed
 # What OpenSSL's verification says, by its numbers (X509_V_ERR_*, x509_vfy.h).
 _EXPIRED = 10
 _NOT_YET_VALID = 9
+# In this order: the issuer's certificate is missing; the certificate signs itself; one in the chain
+# signs itself; the issuer's is missing in the trust store; the first one cannot be verified.
 _UNKNOWN_ISSUERS = frozenset((2, 18, 19, 20, 21))
 _OTHER_HOST = frozenset((62, 64))  # another name, another IP address
 

@@ -161,6 +161,7 @@ class HttpLookup:
         if method is not None:
             # Anew for each request: a token may have expired since the last one.
             headers |= await method.http_headers()
+        # Replaced in the first round: there is at least one URL.
         error: ClientError = NotConnected("there is no broker to ask")
         first = self._turn
         for step in range(len(self._urls)):
@@ -189,6 +190,8 @@ class HttpLookup:
             if urlsplit(following).scheme != urlsplit(url).scheme:
                 # From https to http, every host on the way could read the credentials.
                 raise NotConnected(f"{url} leads to {following}, which is not secured as it is")
+            # The next broker is shown the credentials, too: brokers redirect to the one that owns
+            # the topic.
             url = following
         raise TooManyRedirects(path, self._options.redirects_max)
 

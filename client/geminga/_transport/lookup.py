@@ -72,12 +72,15 @@ class Lookup:
             asked = api.CommandPartitionedTopicMetadata(
                 topic=topic,
                 request_id=0,
+                # Left out in the usual case, where it would say what its absence does
+                # (PulsarApi.proto: true).
                 metadata_auto_creation_enabled=None if creates else False,
             )
             answer = await connection.request(
                 BaseCommand(type=BaseCommand.PARTITIONED_METADATA, partitionMetadata=asked)
             )
             response = answer.partitionMetadataResponse
+            # With an error code ``request`` would have raised it; some failures have none.
             if response.response == api.CommandPartitionedTopicMetadataResponse.Failed:
                 raise BrokerFailed("UnknownError", FAILED)
             return response.partitions
@@ -182,6 +185,7 @@ class Lookup:
         if not url:
             scheme = "pulsar+ssl://" if is_tls else "pulsar://"
             raise NotConnected(f"the topic's owner serves no {scheme}")
+        # Brokers name one address.
         (owner, *_) = parse_service_url(url)
         if response.proxy_through_service_url:
             return Route(connection.address, proxy_target=str(owner))
@@ -189,6 +193,7 @@ class Lookup:
 
     async def _service_connection(self) -> Connection:
         """A connection to the first broker that accepts one, beginning with the one in turn."""
+        # Replaced in the first round: a service URL has at least one address.
         error: ClientError = NotConnected("there is no broker to ask")
         first = self._turn
         for step in range(len(self._addresses)):

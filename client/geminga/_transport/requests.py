@@ -74,6 +74,8 @@ class Requests:
         if not request.answer.done():
             # Each kind of answer has its error, if any, in one of two pairs of fields.
             fields = part.DESCRIPTOR.fields_by_name
+            # A lookup's answer has ``error`` and ``message``, a schema's ``error_code`` and
+            # ``error_message``.
             for code, text in (("error", "message"), ("error_code", "error_message")):
                 if code in fields and part.HasField(code):
                     request.answer.set_exception(refusal(getattr(part, code), getattr(part, text)))

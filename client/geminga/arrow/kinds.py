@@ -173,6 +173,8 @@ class _Kinds:
             if full in self.open:
                 raise ValueError(f"the record {name} holds itself, which no table can")
             if full in self.named:
+                # Only the definition is replaced: the library is told the name, while Arrow gets
+                # the whole type in each place.
                 return replace(self.named[full], definition=full.removeprefix("."))
         raise ValueError(f"{name!r} is no type of Avro, and the schema defines none of this name")
 
@@ -301,6 +303,7 @@ def _map_of(values: Kind) -> Kind:
 
 def _decimal(definition: Mapping[str, Any], told: Definition) -> Kind:
     """The kind of a decimal, which the Avro library is given as ``told``."""
+    # Avro's default for the scale is 0; it has none for the precision.
     digits, scale = int(definition.get("precision", 0)), int(definition.get("scale", 0))
     if not 0 < digits <= DECIMAL_DIGITS_MAX:
         raise ValueError(f"a decimal of {digits} digits has no type: 1 to {DECIMAL_DIGITS_MAX}")

@@ -107,6 +107,7 @@ def codec_of(info: SchemaInfo | None, columns: Iterable[str] | None = None) -> C
         return StringCodec()
     if info.type in PRIMITIVES:
         return PrimitiveCodec(PRIMITIVES[info.type])
+    # Those with a definition: their codecs parse it once, and raise what is wrong with it.
     if info.type is SchemaType.JSON:
         return JsonCodec(info, columns)
     if info.type is SchemaType.AVRO:

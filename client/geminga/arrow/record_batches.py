@@ -149,6 +149,8 @@ class RecordBatches:
             rows = Rows(MetadataRows(self._topic, opener.topic.partition_index))
             assert self._reader is not None
             while rows.count < self._batch_rows and rows.content_bytes < self._batch_bytes:
+                # No more than the batch has room for, or else one entry, which may be larger than
+                # that.
                 entries = await self._reader.read(
                     self._batch_rows - rows.count, self._batch_bytes - rows.content_bytes
                 )
@@ -185,8 +187,11 @@ class RecordBatches:
         uuid, opener = entry.metadata.uuid, self._opener
         # Without the batch index: the entry at the start is read by the reader itself.
         end = LogPosition(*opener.start.entry)
+        # For all attempts together: the later ones repeat what the earlier ones have read.
         left = LOOK_BACK_ENTRIES_MAX
         for start in _starts_before(end):
+            # Another reader, since the first one only goes forward. ``add_earlier`` ignores chunks
+            # that it has taken in already.
             async with self._client.entries(
                 self._topic, start, end, timeout_s=self._timeout_s
             ) as earlier:

@@ -310,6 +310,7 @@ class RowOpener:
         if position == self.start.entry:
             first = max(0, self.start.batch_index)
         if self.end is not None and position == self.end.entry:
+            # Above 0 here: the reader gives no entry that the range ends in front of.
             behind = min(size, self.end.batch_index)
         indexes: Sequence[int] = range(first, behind)
         singles = layout.singles

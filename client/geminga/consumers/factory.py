@@ -67,6 +67,7 @@ class ConsumerFactory:
                 policy = with_topics(policy, names, subscription)
                 # Letters to be retried come back to the consumer that made them.
                 names.append(TopicName.parse(policy.retry_letter_topic or ""))
+            # Made before the consumer is open, and without a producer: the first letter opens one.
             letters = LetterPublisher(
                 policy,
                 subscription,
@@ -166,6 +167,8 @@ class ConsumerFactory:
         *,
         is_start_inclusive: bool,
     ) -> SubscriptionSpec:
+        # A subscription of its own, which is not durable: two readers with one name would share
+        # what each of them wants as a whole.
         name = f"reader-{self.channels.random_name()}"  # as upstream's, seen in statistics
         return SubscriptionSpec(
             name,

@@ -139,6 +139,7 @@ class Encryptor:
         except ImportError as error:
             raise MissingExtra("encryption", "encryption") from error
         data_key = secrets.token_bytes(DATA_KEY_BYTES)
+        # All or none: a message that some of its readers could not open would be lost to them.
         wrapped_keys: list[EncryptionKeys] = []
         for name in self._encryption.key_names:
             try:

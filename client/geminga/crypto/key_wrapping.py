@@ -98,6 +98,8 @@ def _unwrap_by_curve(private_key: ec.EllipticCurvePrivateKey, wrapped: bytes) ->
     # Other clients may write compressed points; this one never does.
     coordinates = 2 if wrapped[:1] == bytes([UNCOMPRESSED_POINT]) else 1
     point_bytes = 1 + coordinates * ((curve.key_size + 7) // 8)
+    # The size of the point follows from the curve, that of the MAC from its hash: no part has its
+    # size written down.
     point, sealed = wrapped[:point_bytes], wrapped[point_bytes:-MAC_BYTES]
     ephemeral = ec.EllipticCurvePublicKey.from_encoded_point(curve, point)
     secret = private_key.exchange(ec.ECDH(), ephemeral)
@@ -115,6 +117,8 @@ def _derived(point: bytes, secret: bytes, key_bytes: int) -> tuple[bytes, bytes]
     from cryptography.hazmat.primitives.kdf.x963kdf import X963KDF
 
     derivation = X963KDF(hashes.SHA1(), MAC_KEY_BYTES + key_bytes, None)
+    # The point is part of the secret (IEEE P1363a's DHAES mode): another point with the same secret
+    # gives other keys.
     derived = derivation.derive(point + secret)
     return derived[:MAC_KEY_BYTES], derived[MAC_KEY_BYTES:]
 

@@ -138,6 +138,8 @@ def with_names_of(written: Any, read: Any) -> Any:  # noqa: ANN401 - what ``pars
         if isinstance(writer, list):
             pending.extend((branch, reader) for branch in writer)
         elif isinstance(reader, list):
+            # Only the branch that will be read: an alias in another one could make the library
+            # choose that.
             pending.extend((writer, branch) for branch in _branch_for(writer, reader, ours))
         elif not _are_alike(writer, reader):
             continue
@@ -170,6 +172,8 @@ def _records_in(parsed: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
         elif isinstance(each, dict):
             pending.extend(each[of] for of in ("items", "values") if of in each)
             if each["type"] == "record":
+                # A record is defined once and named from then on, so that this ends for a record
+                # that contains itself.
                 found[each["name"]] = each
                 pending.extend(field["type"] for field in each["fields"])
     return found

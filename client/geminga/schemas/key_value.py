@@ -45,6 +45,8 @@ class KeyValueSchema(Generic[KeyT, ValueT]):
         # Definition and properties of both are joined as Pulsar's ``KeyValueSchemaInfo`` does.
         self._key = key
         self._value = value
+        # Read by producers and consumers: a separated key is put into the metadata and taken from
+        # there by them, not here.
         self.encoding = KeyValueEncoding(encoding)
         parts: dict[str, Schema[Any]] = {"key": key, "value": value}
         properties = {"kv.encoding.type": str(self.encoding)}
@@ -127,6 +129,8 @@ def parts_of(info: SchemaInfo) -> list[SchemaInfo]:
     parts: list[SchemaInfo] = []
     for part, definition in zip(("key", "value"), split(info.definition), strict=True):
         try:
+            # Upstream's name of the type. ``BYTES``, its name for a part without a schema, is none
+            # here.
             kind = SchemaType[info.properties[f"{part}.schema.type"]]
             properties = json.loads(info.properties.get(f"{part}.schema.properties") or "{}")
         except (KeyError, ValueError) as wrong:

@@ -147,6 +147,8 @@ class _Kinds:
         definition: dict[str, Any] = {"type": "record", "name": hint.__name__, "fields": []}
         made = self.made[hint] = Kind(
             definition,
+            # The validation of a model converts what its fields need, so that the kinds of fields
+            # are used for the definition alone.
             lambda value: value.model_dump(mode="json"),
             hint.model_validate,
             lambda value: value.model_dump(mode="python"),

@@ -107,6 +107,7 @@ class PendingSends(Generic[ContextT]):
     def expire(self, now_s: float) -> list[PendingSend[ContextT]]:
         """Take out what has reached its deadline by ``now_s``; by infinity everything has."""
         expired: list[PendingSend[ContextT]] = []
+        # The queue is in the order of the deadlines: all of one producer have the same timeout.
         while self.sends and self.sends[0].deadline_s <= now_s:
             expired.append(self._take())
         return expired
