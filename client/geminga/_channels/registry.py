@@ -84,9 +84,12 @@ class Channels(Service):
         scheme = service_url.partition("://")[0]
         is_web = scheme in WEB_DEFAULT_PORTS
         tls, method = access.tls, access.authentication
+        # One scheme holds for all addresses of a URL. Options of TLS for a URL without it would be
+        # ignored in silence, and credentials sent unencrypted.
         if tls is not None and not addresses[0].is_tls:
             wanted = "https://" if is_web else "pulsar+ssl://"
             raise InvalidServiceUrl(service_url, f"with tls= it has to begin with {wanted}")
+        # Made before the lookup, which asks over its connections unless it asks over HTTP.
         self.pool = ConnectionPool(network, options.connection, tls, method)
         timeout_s = options.connection.operation_timeout_s
         redirects_max = options.lookup_redirects_max
@@ -131,6 +134,8 @@ class Channels(Service):
         """Ask until there is an answer, or an error that asking again cannot mend; raises the last
         error when the time of an operation is over."""
         loop = asyncio.get_running_loop()
+        # The deadline bounds the attempts, and each attempt has the timeout of its request: the
+        # last one may end later.
         deadline_s = loop.time() + self.options.connection.operation_timeout_s
         backoff = self.backoff()
         while True:

@@ -97,6 +97,7 @@ class HttpLookup:
             # (``LongSchemaVersion``).
             path += f"/{int.from_bytes(version, 'big', signed=True)}"
         found = _object(await self._get(path))
+        # HTTP has the type by upstream's name, the binary protocol by its number.
         kind = SchemaType.__members__.get(str(found.get("type")), SchemaType.NONE)  # BYTES is NONE
         text = str(found.get("data") or "")
         definition = text.encode()

@@ -162,6 +162,7 @@ PRIMITIVES: Mapping[SchemaType, Primitive] = {
     SchemaType.LOCAL_DATE: Primitive(
         Struct(">q"), Kind(None, pa.int32(), pa.date32(), pa.date32())
     ),
+    # Nanoseconds on both sides.
     SchemaType.LOCAL_TIME: Primitive(Struct(">q"), Kind(None, _INT64, TIME, TIME)),
     SchemaType.LOCAL_DATE_TIME: Primitive(
         Struct(">qq"),

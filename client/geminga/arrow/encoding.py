@@ -102,8 +102,7 @@ def definition_of(fields: pa.Schema | pa.StructType, name: str) -> Any:  # noqa:
 
 
 def _type_of(kind: pa.DataType, where: str) -> Any:  # noqa: ANN401 - JSON
-    # Of items and values, which have no default: so null need not stand first for one, as it does
-    # for fields.
+    # Items and values have no default, so that a union of theirs may have its members in any order.
     def may_be_null(field: pa.Field) -> Any:  # noqa: ANN401 - JSON
         inner = _type_of(field.type, where)
         return ["null", inner] if field.nullable else inner

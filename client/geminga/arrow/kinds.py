@@ -240,6 +240,7 @@ def record_of(kinds: Mapping[str, Kind], definition: Definition) -> Kind:
             for name, convert in converts.items()
             if (value := record.get(name)) is not None
         }
+        # Fields that the kinds do not name stay: Arrow leaves out what its struct does not have.
         return {**record, **converted}
 
     # Only the fields that need it are converted, and no record is copied where none does.
@@ -359,6 +360,8 @@ def _accepts(kind: Kind) -> Callable[[Any], bool]:
     if pa.types.is_binary(stored) or pa.types.is_decimal(stored):
         return lambda value: isinstance(value, bytes | str | Decimal | float)
     if pa.types.is_struct(stored):
+        # A record has no mark of its type in JSON: a value with a field that this record lacks is
+        # of another one.
         names = {field.name for field in stored}
         return lambda value: isinstance(value, dict) and names.issuperset(value)
     if pa.types.is_map(stored):

@@ -192,8 +192,9 @@ class ConsumerSettings(ConsumerChannelOptions):
     nack_delay_max_s: float = 600.0
     dead_letters: DeadLetterPolicy | None = None
     topics_mode: TopicsMode = "persistent"
+    # As upstream's clients: a new partition or topic is found within a minute.
     topics_refresh_s: float = 60.0
-    # Each may hold as many bytes as its producer sent in chunks.
+    # As upstream's clients. Each may hold as many bytes as its producer sent in chunks.
     chunked_messages_max: int = 10
     chunk_timeout_s: float = 60.0
     decryption: PrivateKeyReader | None = None

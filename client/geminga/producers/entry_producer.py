@@ -119,6 +119,8 @@ class EntryProducer(AsyncClosable):
             # For the metadata of the entry: all attributes of a single message, the key of a batch.
             first = decode_attributes(attributes[0])
         messages = len(payloads)
+        # One callback for the whole entry, in the place of its first message: an entry is stored or
+        # fails as a whole.
         batch = Batch(
             first,
             list(payloads),

@@ -139,6 +139,7 @@ class _Real(_Number[float]):
         # Whole numbers as well, as everywhere in Python.
         try:
             return self._form.pack(_checked(value, (float, int)))
+        # ``struct`` raises the second for a number beyond the range of the form.
         except (error, OverflowError) as wrong:
             raise ValueError(f"{value} is too large for {self!r}") from wrong
 

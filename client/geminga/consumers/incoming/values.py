@@ -87,6 +87,8 @@ class ValueReader:
             del self._versions[next(iter(self._versions))]
         self._versions[version] = known
 
+    # Called from ``Message.value``, when the user asks for it: a value that cannot be read is an
+    # error there, and costs no other message anything.
     def value(self, message: Message[Any]) -> Any:  # noqa: ANN401 - whatever the schema makes
         """The message's value; raises what the schema raises."""
         known = self._version(message)
