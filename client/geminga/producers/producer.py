@@ -413,7 +413,7 @@ class Producer(AsyncClosable, Generic[ValueT]):
         finally:
             if timer is not None:
                 timer.cancel()
-            # A caller that was cancelled must not be admitted later, when no one waits for its
+            # A caller that was cancelled must not be admitted later, when no call waits for its
             # message.
             if outcome.cancelled():
                 self._window.withdraw(waiting)
