@@ -103,6 +103,8 @@ class _OneStep:
 
     async def http_headers(self) -> Mapping[str, str]:
         """What lookups over HTTP carry."""
+        # Without a refused one: an answer 401 fails the lookup, and the next one asks for the
+        # current token.
         return {"Authorization": f"Bearer {(await self._show(None)).decode()}"}
 
     async def _show(self, refused: bytes | None) -> bytes:

@@ -42,6 +42,8 @@ def compressor(name: CompressionName) -> Compressor | None:
         return Compressor(api.ZLIB, zlib.compress)
     if name not in ("lz4", "zstd", "snappy"):
         raise ValueError(f"{name!r} is no compression: none, lz4, zlib, zstd or snappy")
+    # Imported when a producer is asked for, and not with its first message: so a missing package is
+    # an error of ``Client.producer``.
     cramjam = _cramjam(name)
     if name == "lz4":
         # The size is in the metadata of the payload, and not in front of the block.

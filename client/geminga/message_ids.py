@@ -103,6 +103,7 @@ class MessageId:
         It has no place for the topic: keep that beside it.
         """
         proto = to_proto(self)
+        # Only here: commands name a message in chunks by its last one.
         if self.first_chunk is not None:
             proto.first_chunk_message_id.CopyFrom(to_proto(self.first_chunk))
         return proto.SerializeToString()

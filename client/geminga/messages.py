@@ -248,6 +248,8 @@ class Message(Generic[ValueT_co]):
     def encryption_context(self) -> EncryptionContext | None:
         """How it was encrypted; ``None`` if it was not."""
         delivery = self._delivery
+        # An encrypted body takes the schema's place with ``STILL_ENCRYPTED`` (``EntryOpener``); no
+        # other field notes it.
         is_decrypted = not isinstance(delivery.values, StillEncrypted)
         return context_of(delivery.metadata, is_decrypted=is_decrypted)
 

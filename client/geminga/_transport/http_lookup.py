@@ -164,6 +164,8 @@ class HttpLookup:
             headers |= await method.http_headers()
         # Replaced in the first round: there is at least one URL.
         error: ClientError = NotConnected("there is no broker to ask")
+        # As in ``Lookup._service_connection``: the round is this call's own, and other calls may
+        # move the turn on meanwhile.
         first = self._turn
         for step in range(len(self._urls)):
             place = (first + step) % len(self._urls)
@@ -210,6 +212,8 @@ def _value(url: str, answer: HttpAnswer) -> object:
         return value
     # Brokers give a JSON object with a reason; servers in front of them give anything.
     reason = value.get("reason") if isinstance(value, dict) else None
+    # Only the class and the name decide what follows (``retry``, ``is_final``); the text is for
+    # people.
     if answer.status in _REFUSALS:
         refused, name = _REFUSALS[answer.status]
     elif answer.status >= 500:

@@ -166,6 +166,8 @@ class Lookup:
                 response = answer.lookupTopicResponse
                 # From the answer of this broker: its TLS, or its being a proxy, holds for the next
                 # one too.
+                # An answer is one of three: Connect names the owner, Redirect a broker that knows
+                # it better, Failed neither.
                 route = self._route(connection, response)
                 if response.response == api.CommandLookupTopicResponse.Connect:
                     return route
@@ -196,6 +198,7 @@ class Lookup:
         # Replaced in the first round: a service URL has at least one address.
         error: ClientError = NotConnected("there is no broker to ask")
         first = self._turn
+        # A round costs little: the pool refuses a broker at once that has just failed (``_Pace``).
         for step in range(len(self._addresses)):
             # Other lookups may move the turn on during the wait: each tries all brokers by itself.
             address = self._addresses[(first + step) % len(self._addresses)]

@@ -112,6 +112,7 @@ class Requests:
 
 
 # The commands that answer a request, by whose id they do. AUTH_RESPONSE is the client's own.
+# CONNECTED is none of them: it comes before the first request.
 _ANSWERS = frozenset(
     value
     for name, value in BaseCommand.Type.items()

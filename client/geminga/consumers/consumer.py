@@ -332,4 +332,5 @@ class Consumer(TopicsReceiver[ValueT]):
         # First the topics, so that no further message can become a letter.
         await super().close()
         if self._spec.letters is not None:
+            # Behind the topics: their last messages may still have become letters until then.
             await self._spec.letters.close()

@@ -319,6 +319,7 @@ class EntryReader(AsyncClosable):
         if permits_max == 2 * self._permits_max or permits_max <= self._permits_max // 2:
             self._permits_max = permits_max
             self._channel.limit_permits(permits_max)
+        # A single entry may be larger than the bound: leaving would only bring it again.
         if self._queued_bytes > OVERSHOOT * ahead.bytes and len(self._queue) > 1:
             log.info("more bytes than asked for", extra={"reader": self._channel.title})
             # Attached anew, it gets fewer permits; what is dropped from the queue comes again.

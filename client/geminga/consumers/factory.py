@@ -64,6 +64,7 @@ class ConsumerFactory:
             if policy.retry_letters:
                 if not names:
                     raise ValueError("retry letters need topics by their names, and no pattern")
+                # Before the retry topic joins them: its own name is made of theirs.
                 policy = with_topics(policy, names, subscription)
                 # Letters to be retried come back to the consumer that made them.
                 names.append(TopicName.parse(policy.retry_letter_topic or ""))
@@ -192,6 +193,7 @@ class ConsumerFactory:
         """The settings with a name, so that all topics of the consumer know it by the same one."""
         if settings.name is not None:
             return settings
+        # Chosen here, once: each channel would choose another name.
         return replace(settings, name=self.channels.random_name())
 
 

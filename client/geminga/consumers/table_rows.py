@@ -50,6 +50,7 @@ class TableRows:
                         extra={"key": key, "id": str(message.id), "reason": str(error)},
                     )
                     continue
+            # A null message deletes its key, and so does an empty one, as in upstream's table view.
             if value is None:
                 self.values.pop(key, None)
             else:

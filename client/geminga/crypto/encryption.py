@@ -104,6 +104,7 @@ class Encryptor:
         self._clock = clock
         # When the data key is due for renewal, in seconds of the clock.
         self._ends_s = 0.0
+        # At once: a key that cannot be used is an error of opening, and not of the first message.
         self._renew()
 
     def describe(self, metadata: MessageMetadata) -> None:

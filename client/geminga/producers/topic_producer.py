@@ -161,6 +161,8 @@ class TopicProducer:
             self._begin_to_start()
 
     def _fail_early(self, error: ClientError) -> None:
+        # Emptied first: a callback below may send another message, which then waits for the next
+        # start.
         early, self._early = self._early or (), deque()
         for each in early:
             # The place first: its callback may send another message at once.
@@ -296,6 +298,7 @@ class TopicProducer:
         if self._settings.chunking:
             if body_bytes > message_bytes_max and self._chunk_bytes(len(encoded)) < CHUNK_BYTES_MIN:
                 raise MessageTooLarge(len(encoded), message_bytes_max)
+            # A chunk is never larger; whether its attributes fit is checked last.
             body_bytes = min(body_bytes, message_bytes_max)
         if body_bytes > message_bytes_max and self._compressor is not None:
             # It is compressed once more when it is sent: large messages that shrink so far are
