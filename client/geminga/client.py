@@ -114,6 +114,8 @@ def connect(
             raise ValueError(f"{name} must be more than 0, not {number}")
     if reconnect_timeout_s is not None and reconnect_timeout_s <= 0:
         raise ValueError("reconnect_timeout_s must be None or more than 0")
+    # ``replicates`` keeps its default: only the broker's replicator is one, which makes
+    # ``Channels`` of its own.
     connection = ConnectionOptions(connect_timeout_s, ping_interval_s, operation_timeout_s)
     # Makes objects alone: it opens nothing, and may be called outside of a loop.
     channels = Channels(

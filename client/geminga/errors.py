@@ -133,6 +133,7 @@ class TooManyRedirects(ClientError):
         self.topic = topic
 
 
+# Raised to the callers of what was closed; what ended by itself raises the error that ended it.
 class Closed(ClientError):
     """The client, producer or consumer is closed; ``what`` names it."""
 

@@ -187,6 +187,7 @@ class Message(Generic[ValueT_co]):
     @property
     def properties(self) -> Mapping[str, str]:
         """The properties that its producer set. Each access makes a new mapping."""
+        # A name that is there twice has the last of its values, as in upstream's clients.
         return {pair.key: pair.value for pair in self._own_metadata.properties}
 
     @property

@@ -125,6 +125,7 @@ class Producer(_OnLoop[producers.Producer[ValueT]], Generic[ValueT]):
         async def work() -> None:
             # In one call with the sending: two would be two hand-overs between threads.
             await self._inner.ready()
+            # There is room: nothing is awaited since ``ready`` returned.
             self._inner.send_nowait(value, callback, **options)
 
         self._loop.run(work())

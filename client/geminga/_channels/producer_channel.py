@@ -146,7 +146,10 @@ class ProducerChannel(Channel, Generic[ContextT]):
         highest_sequence_id: int = 0,
         is_chunk: bool = False,
     ) -> None:
-        """Send a payload; without a broker it waits for one. ``pending.has_room`` was asked.
+        """Send a payload; without a broker it waits for one.
+
+        How much is pending is bounded by the owner: by ``pending.has_room``, or by a bound of its
+        own, as the send window of ``Producer``.
 
         ``num_messages`` and ``highest_sequence_id``, that of its last message, describe a batch. A
         payload may come in two pieces, of which ``front`` is the first: joining them would copy a

@@ -51,6 +51,7 @@ class RecordCodec(Codec):
         fit."""
         if convert is None:
             return column_of(self._kind, loaded, errors)
+        # One by one, so that a record that cannot be converted costs no other.
         rows: list[Any] = []
         for row, record in enumerate(loaded):
             try:

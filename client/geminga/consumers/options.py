@@ -210,6 +210,7 @@ class ConsumerSettings(ConsumerChannelOptions):
             "chunked_messages_max": self.chunked_messages_max,
             "nack_multiplier": self.nack_multiplier,
         }
+        # A multiplier below 1 would make the delays shorter with each refusal.
         for name, number in at_least_one.items():
             if number < 1:
                 raise ValueError(f"{name} must be at least 1, not {number}")
@@ -225,10 +226,12 @@ class ConsumerSettings(ConsumerChannelOptions):
         named: dict[str, Any] = dict(options)
         # Users write words, SUBSCRIBE has numbers.
         for name, members in NAMED_VALUES.items():
+            # Members of the enums are taken as they are.
             if isinstance(word := named.get(name), str):
                 if word.upper() not in members:
                     raise ValueError(f"{word!r} is no {name}: {', '.join(members).lower()}")
                 named[name] = members[word.upper()]
+        # Raises ``TypeError`` for a name that is no option.
         return cls(**named)
 
     def nack_delay(self, redelivery_count: int) -> float:

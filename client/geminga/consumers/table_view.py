@@ -39,6 +39,8 @@ class TableView(AsyncClosable, Mapping[str, ValueT], Generic[ValueT]):
         return cast(ValueT, self._rows.values[key])
 
     def __iter__(self) -> Iterator[str]:
+        # No copy: an iteration that awaits in between raises ``RuntimeError`` when a key comes or
+        # goes, as that of any dict.
         return iter(self._rows.values)
 
     def __len__(self) -> int:

@@ -208,6 +208,7 @@ def attributes_of(
     # A copy: a message that leaves alone has its properties encoded only when it leaves, and its
     # user may change the mapping before that.
     copied = None if properties is None else dict(properties)
+    # In the order of the fields of ``MessageAttributes``.
     given = (key, ordering_key, copied, event_time_ms, deliver_at_ms, replicate_to)
     return (None if given == NOTHING else MessageAttributes(*given)), sequence_id
 

@@ -51,6 +51,7 @@ class JsonSchema(Generic[RecordT]):
         # A model knows how values of its fields are written.
         if self._is_model:
             return cast("Any", value).model_dump_json().encode()  # type: ignore[no-any-return]
+        # With a definition the value is JSON's own: nothing is converted.
         plain = value if self._kind is None else self._kind.to_json(value)
         # Without spaces, and letters as they are: brokers store it, and no person reads it there.
         return json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode()

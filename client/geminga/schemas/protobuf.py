@@ -132,6 +132,8 @@ def class_of(definition: bytes) -> type[Message]:
         for file in described.file:
             pool.Add(file)
         found = pool.FindMessageTypeByName(content["rootMessageTypeName"])
+    # A definition comes from the registry, where any program may have put it: a pool raises
+    # ``TypeError`` for files that do not fit to each other.
     except (KeyError, TypeError, ValueError, DecodeError) as wrong:
         raise ValueError(f"these are no descriptors of a Protobuf message: {wrong}") from wrong
     # The class keeps the pool alive.

@@ -56,6 +56,7 @@ def murmur3_hash(key: str) -> int:
         code = (code << 13 | code >> 19) & 0xFFFF_FFFF
         code = (code * 5 + 0xE654_6B64) & 0xFFFF_FFFF
     # The last block, of 0 to 3 bytes, is mixed, and not rotated.
+    # Of no bytes this is 0, and leaves the hash as it is.
     code ^= _mixed(int.from_bytes(text[whole:], "little")) ^ len(text)
     code = ((code ^ code >> 16) * 0x85EB_CA6B) & 0xFFFF_FFFF
     code = ((code ^ code >> 13) * 0xC2B2_AE35) & 0xFFFF_FFFF
@@ -83,6 +84,7 @@ def boost_hash(key: str) -> int:
         blocks.append(rest[0] | rest[middle] << 8 * middle | rest[end] << 8 * end)
     else:
         blocks.append(0)
+    # Of the seed, which is 0, and the step.
     offset = _folded(_BOOST_STEP)
     code = offset ^ len(text)
     for block in blocks:
@@ -150,6 +152,7 @@ class PartitionRouter:
             return index
         # Before any turn: the messages of a key keep their order in one partition.
         if message.key is not None:
+            # Hashes have no sign, so that the remainder is an index.
             return self._hash(message.key) % partitions
         if self._router == "round_robin" and not has_open_batch:
             self._turn += 1
