@@ -67,9 +67,9 @@ class Authentication(Protocol):
         ...
 
 
-@dataclass(slots=True, eq=False)
 # What may happen on one connection: ``begin`` once, before CONNECT; then ``answer``, for each
 # challenge, of which there is one at a time (``Connection._challenged``).
+@dataclass(slots=True, eq=False)
 class _OneStepExchange:
     """An exchange of one step: it shows the current credentials, at each challenge anew.
 

@@ -37,9 +37,9 @@ class StillEncrypted:
         """None: encrypted data have no schema."""
 
 
-@dataclass(slots=True, eq=False)
 # Its messages keep it alive, and with it the metadata of the whole entry; the entry's payload is
 # not among that, since each message has its own bytes.
+@dataclass(slots=True, eq=False)
 class Delivery:
     """What the messages of one delivered entry share."""
 

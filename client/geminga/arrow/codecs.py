@@ -117,9 +117,9 @@ class StringCodec(Codec):
 _TEXT = Kind("string", pa.binary(), pa.string(), pa.string())
 
 
-@dataclass(frozen=True, slots=True)
 # A value goes through three forms: the bytes of the payload, the number that Arrow takes (``load``,
 # ``dump``), and the column's value (``kind``, many at a time).
+@dataclass(frozen=True, slots=True)
 class Primitive:
     """How a value is stored in a payload, and which number Arrow makes of it."""
 

@@ -35,13 +35,13 @@ UTC_US, LOCAL_US = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
 DECIMAL_DIGITS_MAX = 38
 
 
-@dataclass(frozen=True, slots=True)
 # The way of a value from a payload to a table; writing goes the other way round:
 #
 #    payload ─ Avro library, json ─▶ Python's value ─ from_avro, from_json ─▶ what Arrow takes
 #    ─ pa.array ─▶ stored ─ cast ─▶ unit ─ cast, digits may be lost ─▶ column
 #
 # For a time of milliseconds these are int64, timestamp[ms], timestamp[us].
+@dataclass(frozen=True, slots=True)
 class Kind:
     """What one type of Avro is in Arrow."""
 

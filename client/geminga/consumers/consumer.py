@@ -318,9 +318,8 @@ class Consumer(TopicsReceiver[ValueT]):
         self._topics.check_open()
         # A copy: a topic whose channel ends may leave the group meanwhile.
         topics = list(self._topics.by_topic.values())
-        # A copy: a topic whose channel ends may leave the group meanwhile. The requests of all
-        # attached topics are written in this turn; the first answer ends the group
-        # (``TopicGroup.end``), which closes the other channels.
+        # The requests of all attached topics are written in this turn. The first answer then ends
+        # the group (``TopicGroup.end``), which closes the other channels.
         await asyncio.gather(*[topic.channel.unsubscribe() for topic in topics])
         await self.close()
 

@@ -101,8 +101,8 @@ class LetterPublisher:
         """
         if len(self._waiting) >= LETTERS_WAITING_MAX:
             return False
-        # The task ends when nothing waits, so that a consumer without dead messages has none.
         self._waiting.append((message, callback))
+        # The task ends when nothing waits, so that a consumer without dead messages has none.
         if self._publishing is None:
             self._publishing = self._spawn(self._publish_waiting())
         return True
@@ -207,7 +207,6 @@ class LetterPublisher:
     async def close(self) -> None:
         """Publish nothing more. Messages whose letters still wait are delivered again, to another
         consumer."""
-        # The messages of letters that are dropped here are not acknowledged.
         self._waiting.clear()
         if self._publishing is not None:
             self._publishing.cancel()

@@ -16,9 +16,9 @@ from geminga.messages import Message
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True, eq=False, repr=False)
 # Values change only within ``put``, which does not await: a program that looks at the table between
 # two awaits of its own never sees an entry applied in part.
+@dataclass(slots=True, eq=False, repr=False)
 class TableRows:
     """Applies messages as they arrive, in the place of a receiver queue: no message waits."""
 

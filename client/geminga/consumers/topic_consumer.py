@@ -67,11 +67,13 @@ class SubscriptionSpec:
 
 
 # The way of an entry from the broker to its end:
+#
 #   channel.on_entry ─▶ _held: its schema is asked for ─▶ lane of the queue ─▶ ``_taken`` ─▶ user
 #                                                                                              │
 #     channel.acknowledge ◀── ``acknowledge`` ◀────────────────────────────────────────────────┤
 #     channel.redeliver ◀── _nacks, after a delay ◀── ``refuse`` ◀─────────────────────────────┤
 #                       ◀── _unacknowledged, after ``ack_timeout_s`` ◀─────────────────────────┘
+#
 # A reconnection or a seek (``_forget_arrived``) empties the first two places and both timers: the
 # broker sends those entries again, or they lie before the place sought. The permit of a message
 # goes back once: in ``_taken``, or as soon as it is certain that the user will not get it.

@@ -26,6 +26,7 @@ from geminga_runtime.clock import Clock
 
 
 # What exactly-once needs of each part:
+#
 # - The program sends the same entries with the same numbers again after a restart, from
 #   the one behind ``known_sequence_id`` on.
 # - The topic deduplicates by producer name and sequence id, and so drops what it has.

@@ -55,9 +55,9 @@ def _same(value: Any) -> Any:  # noqa: ANN401 - any value
     return value
 
 
-@dataclass(frozen=True, slots=True)
 # A value goes through four converters, two for each encoding. ``_same`` stands for "takes it as it
 # is", so that a container can see that its items need no conversion (``_wrapped``).
+@dataclass(frozen=True, slots=True)
 class Kind:
     """What one type of Python is in a schema."""
 

@@ -40,9 +40,9 @@ class Acks:
     individual: dict[Position, OpenIndexes | None]
 
 
-@dataclass(slots=True, eq=False)
 # Nothing in ``individual`` is covered by ``cumulative``: its entries lie behind that one, or are
 # that one itself if it is acknowledged in part.
+@dataclass(slots=True, eq=False)
 class AckGroup:
     """Collects acknowledgements until they are taken, in the form of ``Acks``."""
 

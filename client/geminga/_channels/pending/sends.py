@@ -35,13 +35,13 @@ class ReceiptOutOfOrder(GemingaError):
     """A receipt came for a later SEND than the oldest unconfirmed one."""
 
 
-@dataclass(slots=True, eq=False)
 #    the next receipt is for this one
 #    ▼
 #    4    5 refused    6    7    ◀── add
 #
 # 5 is reported when 4 has its receipt, and only then is the receipt of 6 in its turn. On a new
 # connection 4, 6 and 7 are sent again.
+@dataclass(slots=True, eq=False)
 class PendingSends(Generic[ContextT]):
     """A queue of ``PendingSend``, bounded by ``sends_max`` and ``bytes_max``.
 

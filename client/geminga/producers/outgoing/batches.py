@@ -73,10 +73,10 @@ class Batch:
         return len(self.payloads)
 
 
-@dataclass(slots=True, eq=False)
 # How the fields belong together: ``batches`` is empty exactly while ``_newest`` is ``None``, and
 # ``_plain`` is then ``None``, too. The limits hold for all batches together, although each of them
 # becomes an entry of its own: so no entry can exceed what the broker takes.
+@dataclass(slots=True, eq=False)
 class OpenBatches:
     """The batches of one producer that have not left yet: one, or one for each key.
 

@@ -152,7 +152,6 @@ class PartitionRouter:
             return index
         # Before any turn: the messages of a key keep their order in one partition.
         if message.key is not None:
-            # Hashes have no sign, so that the remainder is an index.
             return self._hash(message.key) % partitions
         if self._router == "round_robin" and not has_open_batch:
             self._turn += 1
