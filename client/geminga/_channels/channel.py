@@ -286,6 +286,7 @@ class Channel(ABC):
     def _given_up(self, error: ClientError, deadline_s: float) -> ClientError | None:
         """Why the channel ends with this failed attempt; ``None`` if there will be another."""
         is_late = self._loop.time() >= deadline_s
+        # The client is being closed: its pool makes no more connections.
         if isinstance(error, Closed):
             return error
         if not self._first.done():

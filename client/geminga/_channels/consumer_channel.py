@@ -35,7 +35,8 @@ from geminga_protocol.pulsar.enums import InitialPosition, SubscriptionType
 from geminga_protocol.pulsar.messages.integers import UINT64_MAX, unsigned
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 
-# Key_Shared subscriptions hash keys to 0..65535; ranges of a sticky consumer are given in these.
+# Key_Shared subscriptions hash keys to 0..65535; ranges of a sticky consumer are given in these
+# (``KeySharedPolicy.DEFAULT_HASH_RANGE_SIZE`` of upstream's Java client).
 KEY_HASHES = 1 << 16
 
 

@@ -94,6 +94,8 @@ class Channels(Service):
         timeout_s = options.connection.operation_timeout_s
         redirects_max = options.lookup_redirects_max
         web = WebOptions(tls or Tls(), method, access.listener_name, timeout_s, redirects_max)
+        # The scheme of the URL decides how brokers are asked; topics themselves are reached by
+        # ``pool`` in both cases.
         self.lookup: TopicLookup = (
             HttpLookup(tuple(f"{scheme}://{each}" for each in addresses), web, random)
             if is_web

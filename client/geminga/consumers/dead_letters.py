@@ -218,6 +218,8 @@ class LetterPublisher:
 
 def publishes_to(policy: DeadLetterPolicy, subscription: str, topic: TopicName) -> bool:
     """Is ``topic`` a dead-letter topic of this subscription, for messages of any topic?"""
+    # A name without a partition: letters may go to a partitioned topic, whose partitions are left
+    # out with it.
     if policy.dead_letter_topic is not None:
         return topic == TopicName.parse(policy.dead_letter_topic).base
     return topic.local.endswith(f"-{subscription}{DEAD_LETTER_SUFFIX}")

@@ -29,7 +29,6 @@ class DueEntries:
     # More than 0.
     granularity_s: float
     held_max: int = ENTRIES_HELD_MAX
-    # The number of the partition of each entry.
     # The three together, for a granularity of 0.1 s:
     #
     #   _numbers        417            418   (a heap)

@@ -230,7 +230,6 @@ class TopicGroup:
         self.error = error
         self._queue.end(error)
         if self._refreshing is not None:
-            # Safe from within that task, too: it ends at its next await.
             self._refreshing.cancel()
         # No more topics are looked for, and watchers are taken back.
         self._source.close()

@@ -183,6 +183,8 @@ class _Partitions:
                 if isinstance(answer, BrokerBusy):
                     # Refused because so many were asked for together: alone it is answered.
                     count = await self.lookup.partitions(str(name))
+                # The answers before it are kept in ``known``. The next round asks again, since
+                # partitions may be added.
                 if isinstance(count, BaseException):
                     raise count
                 # Partitions never become fewer: a topic with fewer was deleted and created anew.

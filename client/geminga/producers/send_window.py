@@ -103,6 +103,7 @@ class SendWindow:
 
     def withdraw(self, waiter: WindowWaiter) -> bool:
         """Take a waiter out that has given up; says whether it still waited."""
+        # It was called already, or the producer has ended.
         if waiter not in self.waiters:
             return False
         self.waiters.remove(waiter)
