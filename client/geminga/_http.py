@@ -61,6 +61,8 @@ def _fetch(request: HttpRequest, tls: Tls, timeout_s: float) -> HttpAnswer:
 
     url = urlsplit(request.url)
     host = url.hostname or ""
+    # The socket's timeout is for each read: a server that sends a byte now and then can keep the
+    # thread for longer, but not the caller.
     if url.scheme == "https":
         connection: http.client.HTTPConnection = http.client.HTTPSConnection(
             host, url.port, timeout=timeout_s, context=tls.context()

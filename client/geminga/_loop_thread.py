@@ -20,6 +20,17 @@ AnswerT = TypeVar("AnswerT")
 P = ParamSpec("P")
 
 
+# Which thread does what:
+#
+#    a caller's thread                          the loop's thread
+#    run ─ _hand_over, under the lock ────────▶ _Call.run: the work, with its timeout
+#        ─ waits ◀───────── a concurrent future ─┘
+#        ─ gives up (Ctrl-C): is_given_up ────▶ _Call.cancel
+#    stop ─ _is_over, under the lock ─────────▶ the loop stops, the runner cancels all tasks
+#        ─ joins ◀──────────────────────────────┘
+#
+# Work is handed over before the loop is told to stop, or not at all, so that every caller gets an
+# answer: a result, the error of the work, or ``Closed``.
 class LoopThread:
     """Runs coroutines for other threads, until it is stopped."""
 
@@ -119,6 +130,7 @@ class _Call(Generic[AnswerT]):
         self.task = asyncio.current_task()
         if self.is_given_up:
             self.work.close()
+            # As if the task had been cancelled already.
             raise asyncio.CancelledError
         async with asyncio.timeout(self.timeout_s):
             return await self.work

@@ -67,6 +67,8 @@ class Authentication(Protocol):
         ...
 
 
+# What may happen on one connection: ``begin`` once, before CONNECT; then ``answer``, for each
+# challenge, of which there is one at a time (``Connection._challenged``).
 @dataclass(slots=True, eq=False)
 class _OneStepExchange:
     """An exchange of one step: it shows the current credentials, at each challenge anew.
@@ -101,6 +103,8 @@ class _OneStep:
 
     async def http_headers(self) -> Mapping[str, str]:
         """What lookups over HTTP carry."""
+        # Without a refused one: an answer 401 fails the lookup, and the next one asks for the
+        # current token.
         return {"Authorization": f"Bearer {(await self._show(None)).decode()}"}
 
     async def _show(self, refused: bytes | None) -> bytes:
@@ -192,6 +196,7 @@ class OAuth2(_OneStep):
         self._tls = tls or Tls()
         self._timeout_s = timeout_s
         # The current token, and when it is due for replacement in seconds of the loop's clock.
+        # Both change only within the lock, and together.
         self._token = b""
         self._replace_at_s = 0.0
         # Of many connections that are opened at the same time, one fetches the token for all.
@@ -206,9 +211,11 @@ class OAuth2(_OneStep):
             # since, the current one is good and is not fetched again.
             if not self._token or self._token == refused or loop.time() >= self._replace_at_s:
                 configuration = f"{self._issuer_url}/.well-known/openid-configuration"
+                # Asked each time: the endpoint may have moved, and tokens are fetched rarely.
                 found = await self._ask(HttpRequest(configuration), "token_endpoint")
                 endpoint = HttpRequest(str(found["token_endpoint"]), body=self._form)
                 issued = await self._ask(endpoint, "access_token")
+                # Optional in the answer (RFC 6749, 5.1).
                 life_s = float(issued.get("expires_in") or _LIFE_S_DEFAULT)
                 self._token = str(issued["access_token"]).encode()
                 self._replace_at_s = loop.time() + _USED_UP * life_s

@@ -114,7 +114,10 @@ def connect(
             raise ValueError(f"{name} must be more than 0, not {number}")
     if reconnect_timeout_s is not None and reconnect_timeout_s <= 0:
         raise ValueError("reconnect_timeout_s must be None or more than 0")
+    # ``replicates`` keeps its default: only the broker's replicator is one, which makes
+    # ``Channels`` of its own.
     connection = ConnectionOptions(connect_timeout_s, ping_interval_s, operation_timeout_s)
+    # Makes objects alone: it opens nothing, and may be called outside of a loop.
     channels = Channels(
         service_url,
         ClientOptions(
@@ -133,6 +136,9 @@ def connect(
     return Opening(client.__aenter__())
 
 
+# What is made here belongs to ``Channels``, not to this object: each producer, consumer and reader
+# enters its channels there, or itself (``owners``). So closing has one place, also for what is
+# still being opened.
 class Client(AsyncClosable):
     """The way into a Pulsar cluster, made by ``connect``.
 
@@ -419,6 +425,8 @@ class Client(AsyncClosable):
         """Open what publishes a consumer's letters to one topic."""
         # The subscription first: a letter that is published before it would not be kept for it.
         if topic.subscription is not None:
+            # Shared: consumers of the letters may be connected already, which an exclusive one
+            # would not join.
             async with self.consumer(
                 topic.name, topic.subscription, type="shared", initial_position="earliest"
             ):

@@ -42,10 +42,13 @@ def compressor(name: CompressionName) -> Compressor | None:
         return Compressor(api.ZLIB, zlib.compress)
     if name not in ("lz4", "zstd", "snappy"):
         raise ValueError(f"{name!r} is no compression: none, lz4, zlib, zstd or snappy")
+    # Imported when a producer is asked for, and not with its first message: so a missing package is
+    # an error of ``Client.producer``.
     cramjam = _cramjam(name)
     if name == "lz4":
         # The size is in the metadata of the payload, and not in front of the block.
         compress_block = cramjam.lz4.compress_block
+        # ``bytes`` copies what the library returns, a buffer of its own type.
         return Compressor(api.LZ4, lambda body: bytes(compress_block(body, store_size=False)))
     if name == "zstd":
         compress_frame = cramjam.zstd.compress
@@ -67,7 +70,8 @@ def decompress(kind: api.CompressionType.ValueType, body: bytes, size_bytes: int
         raise UnreadableMessage(f"uncompressed it has {size_bytes} bytes")
     try:
         if kind == api.ZLIB:
-            # At most one byte too many: enough to see that the size is wrong.
+            # At most one byte too many: enough to see that the size is wrong. Never 0, which zlib
+            # takes for no limit.
             inflated = zlib.decompressobj().decompress(body, size_bytes + 1)
         else:
             inflated = _inflate(kind, body, size_bytes)

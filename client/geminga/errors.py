@@ -38,6 +38,9 @@ from geminga_runtime.errors import GemingaError
 # ---- what went wrong on this side, or on the way
 
 
+# ``retry`` is asked where a caller waits: an opening, a lookup, a schema. ``is_final`` is asked of
+# what was open before, which outlasts more: it goes on after errors that an operator may mend (a
+# revoked permission, a certificate), and ends after those that no attempt can change.
 class ClientError(GemingaError):
     """Something went wrong between the client library and a broker."""
 
@@ -130,6 +133,7 @@ class TooManyRedirects(ClientError):
         self.topic = topic
 
 
+# Raised to the callers of what was closed; what ended by itself raises the error that ended it.
 class Closed(ClientError):
     """The client, producer or consumer is closed; ``what`` names it."""
 
@@ -262,6 +266,8 @@ class NotAuthorized(BrokerRefused):
     # Not final: what is open outlasts a permission that is revoked and given back.
 
 
+# Final: attaching makes a topic where its namespace allows that. So this answer means that the
+# topic was deleted, and that clients may not make it anew.
 class TopicNotFound(BrokerRefused):
     """The topic does not exist, and this request does not create it."""
 
@@ -282,6 +288,8 @@ class SubscriptionNotFound(BrokerRefused):
     """The subscription does not exist."""
 
 
+# Not final, and neither is ``ProducerBusy``: after a connection broke, the broker may still have
+# the consumer of the old one, until it notices that the connection is gone.
 class ConsumerBusy(BrokerRefused):
     """Another consumer has the subscription, exclusively or with another subscription type."""
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 OpenedT = TypeVar("OpenedT", bound=AbstractAsyncContextManager[Any, None])
 
 
+# The coroutine is made with the call, and runs when it is awaited. So wrong options raise at the
+# call, and errors of brokers where the opening is awaited.
 class Opening(Generic[OpenedT]):
     """What ``connect``, ``Client.producer`` and their like return: something to be opened, once.
 
@@ -54,6 +56,8 @@ class Opening(Generic[OpenedT]):
         trace: TracebackType | None,
     ) -> None:
         assert self._opened is not None
+        # With the error of the block: a producer raises the errors of its messages only where no
+        # other one is under way.
         await self._opened.__aexit__(kind, error, trace)
 
 

@@ -15,6 +15,8 @@ from geminga_protocol.pulsar.messages.integers import INT64_MAX, signed, unsigne
 _OPEN, _DONE = b"10"
 
 
+# ``_left`` is always the number of digits 1 in ``_open``. A digit goes from 1 to 0 and never back:
+# a batch that is delivered again has another ``BatchAcks``.
 class BatchAcks:
     """Which messages of one received batch are not acknowledged yet.
 
@@ -101,6 +103,7 @@ class MessageId:
         It has no place for the topic: keep that beside it.
         """
         proto = to_proto(self)
+        # Only here: commands name a message in chunks by its last one.
         if self.first_chunk is not None:
             proto.first_chunk_message_id.CopyFrom(to_proto(self.first_chunk))
         return proto.SerializeToString()
@@ -157,6 +160,7 @@ def to_proto(message_id: MessageId) -> MessageIdData:
     proto = MessageIdData(
         ledgerId=unsigned(message_id.ledger_id), entryId=unsigned(message_id.entry_id)
     )
+    # Unset fields have the default -1 there (PulsarApi.proto), as here.
     if message_id.partition >= 0:
         proto.partition = message_id.partition
     if message_id.batch_index >= 0:
@@ -169,6 +173,7 @@ def from_proto(proto: MessageIdData, partition: int = -1, topic: str | None = No
     """The id that a command carries; ``partition`` is taken where the command names none."""
     is_chunked = proto.HasField("first_chunk_message_id")
     return MessageId(
+        # The wire has unsigned numbers: -1 is 2^64 - 1 there.
         signed(proto.ledgerId),
         signed(proto.entryId),
         proto.batch_index,

@@ -37,6 +37,8 @@ class StillEncrypted:
         """None: encrypted data have no schema."""
 
 
+# Its messages keep it alive, and with it the metadata of the whole entry; the entry's payload is
+# not among that, since each message has its own bytes.
 @dataclass(slots=True, eq=False)
 class Delivery:
     """What the messages of one delivered entry share."""
@@ -185,6 +187,7 @@ class Message(Generic[ValueT_co]):
     @property
     def properties(self) -> Mapping[str, str]:
         """The properties that its producer set. Each access makes a new mapping."""
+        # A name that is there twice has the last of its values, as in upstream's clients.
         return {pair.key: pair.value for pair in self._own_metadata.properties}
 
     @property
@@ -246,6 +249,8 @@ class Message(Generic[ValueT_co]):
     def encryption_context(self) -> EncryptionContext | None:
         """How it was encrypted; ``None`` if it was not."""
         delivery = self._delivery
+        # An encrypted body takes the schema's place with ``STILL_ENCRYPTED`` (``EntryOpener``); no
+        # other field notes it.
         is_decrypted = not isinstance(delivery.values, StillEncrypted)
         return context_of(delivery.metadata, is_decrypted=is_decrypted)
 

@@ -11,6 +11,8 @@ from geminga.errors import TlsFailed
 # What OpenSSL's verification says, by its numbers (X509_V_ERR_*, x509_vfy.h).
 _EXPIRED = 10
 _NOT_YET_VALID = 9
+# In this order: the issuer's certificate is missing; the certificate signs itself; one in the chain
+# signs itself; the issuer's is missing in the trust store; the first one cannot be verified.
 _UNKNOWN_ISSUERS = frozenset((2, 18, 19, 20, 21))
 _OTHER_HOST = frozenset((62, 64))  # another name, another IP address
 
@@ -63,6 +65,8 @@ class Tls:
 
         Raises ``TlsFailed`` for a file that cannot be used, or a list without a known cipher.
         """
+        # Made for each connection: a context keeps what it has read, and would keep a certificate
+        # that was replaced since.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # TLS 1.2 at least
         # Set first: OpenSSL refuses to trust every certificate while the name of the host is
         # checked.
@@ -106,6 +110,8 @@ class Tls:
 def handshake_failed(host: str, error: ssl.SSLError) -> TlsFailed:
     """The error for a handshake that failed, which says what can be done about it."""
     reason = (error.reason or str(error)).lower().replace("_", " ")
+    # In this order: the client's refusal of the broker, bytes that are no TLS, the broker's refusal
+    # of the client.
     if isinstance(error, ssl.SSLCertVerificationError):
         # The client does not accept the broker's certificate.
         meaning = f"its certificate is refused: {error.verify_message}"

@@ -31,6 +31,21 @@ from geminga_protocol.pulsar.topics.topic_names import TopicName
 log = logging.getLogger(__name__)
 
 
+# The states of a channel, by its fields:
+#
+#              ┌──────── a delay (_backoff); none if the last owner named the next ◀──┐
+#              ▼                                                                      │
+#    looking up, connecting       _asked is None                        ── failed ────┤
+#              │                                                                      │
+#              ▼                                                                      │
+#    asking a broker              _asked is set, _connection is None    ── refused ───┤
+#              │ accepted                                                             │
+#              ▼                                                                      │
+#    attached                     _asked and _connection are the same   ── detached ──┘
+#
+# ``end`` leads out of each of them, for good: ``error`` is set, both connections are ``None``. A
+# connection has the channel in its directory while it is ``_asked``. Where the two differ for a
+# moment, ``detached`` ignores a connection that is not the asked one.
 class Channel(ABC):
     """The life of one producer or consumer.
 
@@ -163,6 +178,8 @@ class Channel(ABC):
         if connection is not None:
             with suppress(TimeoutError, ClientError):
                 async with asyncio.timeout(self._close_timeout_s):
+                    # Waited for, since the broker then accepts the next producer of this name, or
+                    # consumer of this subscription. Whatever the answer is, the channel is over.
                     await connection.request(self._close_command())
 
     def end(self, error: ClientError) -> None:
@@ -234,6 +251,7 @@ class Channel(ABC):
     async def _keep_attached(self) -> None:
         """Attach, wait until detached, and attach again, until the channel ends."""
         options = self._channels.options
+        # That of ``open``. Each time that the channel loses its broker later on sets another one.
         deadline_s = self._loop.time() + options.connection.operation_timeout_s
         while True:
             try:
@@ -268,6 +286,7 @@ class Channel(ABC):
     def _given_up(self, error: ClientError, deadline_s: float) -> ClientError | None:
         """Why the channel ends with this failed attempt; ``None`` if there will be another."""
         is_late = self._loop.time() >= deadline_s
+        # The client is being closed: its pool makes no more connections.
         if isinstance(error, Closed):
             return error
         if not self._first.done():
@@ -313,6 +332,8 @@ class Channel(ABC):
         self._accepted(answer)
         # The connection may have broken between the answer and this turn of the loop.
         if self._asked is connection:
+            # Only here: whatever sends looks at ``_connection``, and may write nothing before the
+            # broker knows the channel.
             self._connection = connection
             self.attachments += 1
             # What was interrupted goes first. Requests that wait for a connection are woken behind

@@ -35,7 +35,8 @@ from geminga_protocol.pulsar.enums import InitialPosition, SubscriptionType
 from geminga_protocol.pulsar.messages.integers import UINT64_MAX, unsigned
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 
-# Key_Shared subscriptions hash keys to 0..65535; ranges of a sticky consumer are given in these.
+# Key_Shared subscriptions hash keys to 0..65535; ranges of a sticky consumer are given in these
+# (``KeySharedPolicy.DEFAULT_HASH_RANGE_SIZE`` of upstream's Java client).
 KEY_HASHES = 1 << 16
 
 
@@ -93,6 +94,16 @@ class ConsumerChannelOptions:
     operation_timeout_s: float = 30.0
 
 
+# Where the permits are, while the channel is attached:
+#
+#    at the broker ─▶ used up by an entry on its way, or with the owner ─▶ _permits_returned
+#          ▲                                                                     │
+#          └───────────────────────── FLOW ◀─────────────────────────────────────┤
+#                                      dropped, while _permits_withheld > 0 ◀────┘
+#
+# The three places together have ``_permits_max + _permits_withheld``. A broker may send more
+# messages than it has permits, by the size of the last batch, and then owes the rest. An attachment
+# knows nothing of the one before: all permits begin at the broker.
 class ConsumerChannel(Channel):
     """A consumer that takes entries as they are stored, and counts permits.
 
@@ -276,6 +287,8 @@ class ConsumerChannel(Channel):
         if self._ack_timer is None:
             if self._acks:
                 self._ack_timer = self._loop.call_later(self._options.ack_group_s, self.send_acks)
+        # Equal, and not more: further acknowledgements of this turn find that the command is about
+        # to leave.
         elif len(self._acks) == self._options.ack_group_max:
             self._ack_timer.cancel()
             # Not at once: all messages of one command are often acknowledged in the same turn.
@@ -308,6 +321,8 @@ class ConsumerChannel(Channel):
         ack_type: CommandAck.AckType.ValueType,
         entries: list[tuple[Position, OpenIndexes | None]],
     ) -> BaseCommand:
+        # Without a request id the broker answers nothing; ``Connection.request`` sets one where the
+        # answer is waited for.
         ack = CommandAck(consumer_id=self.id, ack_type=ack_type)
         # One for each entry: made elsewhere and copied in, each would take twice as long.
         add = ack.message_id.add
@@ -337,6 +352,8 @@ class ConsumerChannel(Channel):
         # Most brokers close the consumer before they answer, and it attaches again: ``_resume``
         # then ends the move, since the answer may come later than the first new messages.
         self.is_seeking = True
+        # Nothing is awaited between these lines and the writing of the request, so that no message
+        # is taken in between.
         begin()
         self._backoff.reset()  # being closed for a move is no failure, however often it happens
         try:
@@ -375,6 +392,7 @@ class ConsumerChannel(Channel):
         """A Failover subscription chose this consumer or another; or all is delivered."""
         if command.type == BaseCommand.ACTIVE_CONSUMER_CHANGE:
             self.is_active = command.active_consumer_change.is_active
+            # Counted even if it was active before: a broker tells it to every new attachment.
             self.activations += self.is_active
         else:
             # The topic is terminated, and everything was delivered.
@@ -411,6 +429,7 @@ class ConsumerChannel(Channel):
             priority_level=options.priority_level,
             durable=self._is_durable,
             read_compacted=options.read_compacted,
+            # Asked for at each attachment: an owner that keeps its own place has moved on since.
             start_message_id=self.start(),
             metadata=key_values(options.properties),
             subscription_properties=key_values(options.subscription_properties),

@@ -63,6 +63,18 @@ class ProducerChannelOptions:
 SettledCallback = Callable[[ContextT, MessageIdData | None, ClientError | None], None]
 
 
+# What becomes of a payload in ``pending``. In whatever order answers come, ``on_settled`` is called
+# in the order of sending:
+#
+#    receipt for the oldest ─────────────────────────────────▶ settled, stored
+#    receipt for a later one: the broker lost the oldest ────▶ all are sent again
+#    refused for good (NotAllowed) ─▶ waits for those in front ─▶ settled, with the error
+#    refused for the moment ─────────────────────────────────▶ all are sent again
+#    no answer until its deadline ───────────────────────────▶ settled, SendTimedOut
+#    the channel ends (topic terminated, fenced, closed) ────▶ settled, with the channel's error
+#
+# Outside of these methods the oldest payload is never a refused one: ``_answer_refused`` has taken
+# it.
 class ProducerChannel(Channel, Generic[ContextT]):
     """A producer that sends payloads as they are to be stored, numbered by its owner.
 
@@ -134,7 +146,10 @@ class ProducerChannel(Channel, Generic[ContextT]):
         highest_sequence_id: int = 0,
         is_chunk: bool = False,
     ) -> None:
-        """Send a payload; without a broker it waits for one. ``pending.has_room`` was asked.
+        """Send a payload; without a broker it waits for one.
+
+        How much is pending is bounded by the owner: by ``pending.has_room``, or by a bound of its
+        own, as the send window of ``Producer``.
 
         ``num_messages`` and ``highest_sequence_id``, that of its last message, describe a batch. A
         payload may come in two pieces, of which ``front`` is the first: joining them would copy a
@@ -178,6 +193,8 @@ class ProducerChannel(Channel, Generic[ContextT]):
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(self._close_timeout_s):
+                # Here the channel may still attach anew, to send again what has no receipt; behind
+                # this block it cannot.
                 await self.flush()
         await super().close()
 
@@ -202,6 +219,8 @@ class ProducerChannel(Channel, Generic[ContextT]):
             # in front of it have their receipts: its sender is notified in order.
             self._answer_refused()
         else:
+            # No payload here has that number: the error is for one that was settled before, or the
+            # order is lost.
             self._settle(error.sequence_id, None)
 
     def _settle(self, sequence_id: int, message_id: MessageIdData | None) -> None:
@@ -253,6 +272,7 @@ class ProducerChannel(Channel, Generic[ContextT]):
     def _set_timer(self) -> None:
         """Set the timer to the deadline of the oldest payload, if it has one."""
         self._timer = None
+        # All have the same timeout, so that deadlines go up along the queue.
         sends = self.pending.sends
         if sends and sends[0].deadline_s < math.inf:
             self._timer = self._loop.call_at(sends[0].deadline_s, self._expire)
@@ -325,6 +345,7 @@ class ProducerChannel(Channel, Generic[ContextT]):
     def _ended(self, error: ClientError) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        # By the order of the queue, as if all had reached their deadlines.
         for send in self.pending.expire(math.inf):
             self._answer(send, None, send.refusal or error)
         self._wake_flushes()

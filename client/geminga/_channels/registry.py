@@ -84,13 +84,18 @@ class Channels(Service):
         scheme = service_url.partition("://")[0]
         is_web = scheme in WEB_DEFAULT_PORTS
         tls, method = access.tls, access.authentication
+        # One scheme holds for all addresses of a URL. Options of TLS for a URL without it would be
+        # ignored in silence, and credentials sent unencrypted.
         if tls is not None and not addresses[0].is_tls:
             wanted = "https://" if is_web else "pulsar+ssl://"
             raise InvalidServiceUrl(service_url, f"with tls= it has to begin with {wanted}")
+        # Made before the lookup, which asks over its connections unless it asks over HTTP.
         self.pool = ConnectionPool(network, options.connection, tls, method)
         timeout_s = options.connection.operation_timeout_s
         redirects_max = options.lookup_redirects_max
         web = WebOptions(tls or Tls(), method, access.listener_name, timeout_s, redirects_max)
+        # The scheme of the URL decides how brokers are asked; topics themselves are reached by
+        # ``pool`` in both cases.
         self.lookup: TopicLookup = (
             HttpLookup(tuple(f"{scheme}://{each}" for each in addresses), web, random)
             if is_web
@@ -131,6 +136,8 @@ class Channels(Service):
         """Ask until there is an answer, or an error that asking again cannot mend; raises the last
         error when the time of an operation is over."""
         loop = asyncio.get_running_loop()
+        # The deadline bounds the attempts, and each attempt has the timeout of its request: the
+        # last one may end later.
         deadline_s = loop.time() + self.options.connection.operation_timeout_s
         backoff = self.backoff()
         while True:
@@ -163,11 +170,14 @@ class Channels(Service):
         return task
 
     async def _open(self, stack: AsyncExitStack) -> None:
+        # The pool closes last, behind the tasks of the channels, which use its connections.
         await stack.enter_async_context(self.pool)
 
     async def _close(self) -> None:
         # Before the tasks end that keep them attached: what was sent may need a new connection.
         # All at a time, since each may wait for a broker that does not answer.
         closes = [*self.owners.values(), *self._closes.values()]
+        # A copy: each channel leaves ``_closes`` as it ends. A channel of an owner is closed twice,
+        # which is harmless.
         await asyncio.gather(*[close() for close in closes])
         await super()._close()

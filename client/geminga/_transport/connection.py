@@ -109,6 +109,17 @@ class Login:
     spawn: Callable[[Coroutine[Any, Any, None]], object]
 
 
+# The one life of a connection; asyncio calls what is marked with ``*``:
+#
+#    *connection_made: CONNECT ─▶ [ AUTH_CHALLENGE ─▶ AUTH_RESPONSE, any number of times ]
+#                                      │
+#         ERROR, or another answer ◀───┴───▶ CONNECTED: ``ready`` returns, pings begin
+#                    │                                      │ closed, given up, or broken
+#                    ▼                                      ▼
+#    *connection_lost, once: requests fail, then channels are detached, then watchers are called
+#
+# Everything runs in the loop's thread, and only ``ready``, ``closed``, ``request`` and ``_answer``
+# await. So a frame is handled as a whole, in the order of the frames.
 class Connection(asyncio.Protocol):
     """A connection to one broker, as an asyncio protocol.
 
@@ -206,6 +217,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The stream is closed: fail the open requests, detach producers and consumers."""
+        # From here on ``write`` drops what it is given.
         self._transport = None
         self._outgoing.clear()
         if self._ping_timer is not None:
@@ -242,6 +254,7 @@ class Connection(asyncio.Protocol):
         """
         if isinstance(exc, ssl.SSLError):
             return handshake_failed(self.address.host, exc)
+        # This is asked only before the handshake is over, when no ping has reset ``_is_heard`` yet.
         if not self.address.is_tls or self._is_heard or self._end_reason is not None:
             return None
         return ConnectionLost(
@@ -257,6 +270,7 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             return
         if not self._outgoing:
+            # The first frame of a turn; those behind it find the call scheduled.
             self._loop.call_soon(self._flush)
         self._outgoing.extend(frames)
 
@@ -297,6 +311,7 @@ class Connection(asyncio.Protocol):
     def tell(self, command: BaseCommand) -> None:
         """Send a command without waiting for its answer, if it has one."""
         if "request_id" in getattr(command, PART_NAMES[command.type]).DESCRIPTOR.fields_by_name:
+            # The broker's answer finds no open request, and is dropped (``Requests.answered``).
             self._number(command)
         self.write(encode_command(command))
 
@@ -461,6 +476,7 @@ class Connection(asyncio.Protocol):
     def _give_up(self, reason: str) -> None:
         """Abort the connection, and keep the reason for those that wait for it."""
         log.warning("broker given up", extra={"broker": str(self.address), "reason": reason})
+        # ``abort`` only begins the end: ``connection_lost`` follows in a later turn.
         self._end_reason = reason
         self.abort()
 

@@ -43,6 +43,15 @@ class _Pace:
     failure: str = "the connection to it broke a moment ago"
 
 
+# What ``get`` finds at a route, and does:
+#
+#    an open connection          gives it
+#    an attempt that is made     waits for it, with all others
+#    an attempt just failed      raises that error at once (``_Pace``)
+#    nothing                     begins an attempt, and waits for it
+#
+# The two dicts overlap only where a connection has broken: it stays in ``_by_route``, not open,
+# until the next attempt succeeds.
 class ConnectionPool(Service):
     """Opens a connection when it is first asked for, and closes all with itself."""
 
@@ -103,6 +112,8 @@ class ConnectionPool(Service):
             self._paces = {**recent, route: pace}
             opening = loop.create_future()
             self._opening[route] = opening
+            # While the client closes, ``spawn`` cancels the task at once: ``_connect_ended`` then
+            # raises ``Closed`` for the callers.
             task = self.spawn(self._connect(route, opening), name=f"connect {route.address}")
             task.add_done_callback(lambda _: self._connect_ended(route, opening))
         # Several callers share the attempt: one that is cancelled must not end it for the others.
@@ -158,6 +169,8 @@ class ConnectionPool(Service):
                 else:
                     await self._network.connect(lambda: made, address.host, address.port)
                 await connection.ready()
+        # A ``ClientError`` that ends Pulsar's handshake passes through: the connection has closed
+        # itself then.
         except TimeoutError:
             if connection is not None:
                 connection.abort()

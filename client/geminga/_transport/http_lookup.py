@@ -83,6 +83,7 @@ class HttpLookup:
     async def partitions(self, topic: str, *, creates: bool = True) -> int:
         """How many partitions the topic has, as ``Lookup.partitions``."""
         path = f"/admin/v2/{TopicName.parse(topic).url_path}/partitions"
+        # Without the parameter, whose default is false, a broker makes no topic.
         query = {"checkAllowAutoCreation": "true"} if creates else {}
         found = _object(await self._get(path, query))
         return int(found.get("partitions", 0))
@@ -92,8 +93,11 @@ class HttpLookup:
         name = TopicName.parse(topic)
         path = f"/admin/v2/schemas/{name.namespace}/{quote(name.local, safe='')}/schema"
         if version is not None:
+            # The path has the version as a number, of which the binary protocol has the eight bytes
+            # (``LongSchemaVersion``).
             path += f"/{int.from_bytes(version, 'big', signed=True)}"
         found = _object(await self._get(path))
+        # HTTP has the type by upstream's name, the binary protocol by its number.
         kind = SchemaType.__members__.get(str(found.get("type")), SchemaType.NONE)  # BYTES is NONE
         text = str(found.get("data") or "")
         definition = text.encode()
@@ -158,7 +162,10 @@ class HttpLookup:
         if method is not None:
             # Anew for each request: a token may have expired since the last one.
             headers |= await method.http_headers()
+        # Replaced in the first round: there is at least one URL.
         error: ClientError = NotConnected("there is no broker to ask")
+        # As in ``Lookup._service_connection``: the round is this call's own, and other calls may
+        # move the turn on meanwhile.
         first = self._turn
         for step in range(len(self._urls)):
             place = (first + step) % len(self._urls)
@@ -186,6 +193,8 @@ class HttpLookup:
             if urlsplit(following).scheme != urlsplit(url).scheme:
                 # From https to http, every host on the way could read the credentials.
                 raise NotConnected(f"{url} leads to {following}, which is not secured as it is")
+            # The next broker is shown the credentials, too: brokers redirect to the one that owns
+            # the topic.
             url = following
         raise TooManyRedirects(path, self._options.redirects_max)
 
@@ -203,6 +212,8 @@ def _value(url: str, answer: HttpAnswer) -> object:
         return value
     # Brokers give a JSON object with a reason; servers in front of them give anything.
     reason = value.get("reason") if isinstance(value, dict) else None
+    # Only the class and the name decide what follows (``retry``, ``is_final``); the text is for
+    # people.
     if answer.status in _REFUSALS:
         refused, name = _REFUSALS[answer.status]
     elif answer.status >= 500:

@@ -32,6 +32,9 @@ _MODES: dict[TopicsMode, api.CommandGetTopicsOfNamespace.Mode.ValueType] = {
 }
 
 
+# ``_turn`` is all the state there is. Each method asks one connection once, but for ``owner``,
+# which follows redirects; asking again after an error is left to the caller, whose next call begins
+# at the broker that is then in turn.
 class Lookup:
     """Asks one broker of the service URL for as long as it answers, then the next one.
 
@@ -69,12 +72,15 @@ class Lookup:
             asked = api.CommandPartitionedTopicMetadata(
                 topic=topic,
                 request_id=0,
+                # Left out in the usual case, where it would say what its absence does
+                # (PulsarApi.proto: true).
                 metadata_auto_creation_enabled=None if creates else False,
             )
             answer = await connection.request(
                 BaseCommand(type=BaseCommand.PARTITIONED_METADATA, partitionMetadata=asked)
             )
             response = answer.partitionMetadataResponse
+            # With an error code ``request`` would have raised it; some failures have none.
             if response.response == api.CommandPartitionedTopicMetadataResponse.Failed:
                 raise BrokerFailed("UnknownError", FAILED)
             return response.partitions
@@ -122,6 +128,7 @@ class Lookup:
         ``ClientError``.
         """
         connection = await self._service_connection()
+        # No error: the caller asks for the list from time to time in any case.
         if not connection.watches_topics:
             return None
         # Before the broker is asked: it may report a change right behind its answer.
@@ -159,6 +166,8 @@ class Lookup:
                 response = answer.lookupTopicResponse
                 # From the answer of this broker: its TLS, or its being a proxy, holds for the next
                 # one too.
+                # An answer is one of three: Connect names the owner, Redirect a broker that knows
+                # it better, Failed neither.
                 route = self._route(connection, response)
                 if response.response == api.CommandLookupTopicResponse.Connect:
                     return route
@@ -178,6 +187,7 @@ class Lookup:
         if not url:
             scheme = "pulsar+ssl://" if is_tls else "pulsar://"
             raise NotConnected(f"the topic's owner serves no {scheme}")
+        # Brokers name one address.
         (owner, *_) = parse_service_url(url)
         if response.proxy_through_service_url:
             return Route(connection.address, proxy_target=str(owner))
@@ -185,8 +195,10 @@ class Lookup:
 
     async def _service_connection(self) -> Connection:
         """A connection to the first broker that accepts one, beginning with the one in turn."""
+        # Replaced in the first round: a service URL has at least one address.
         error: ClientError = NotConnected("there is no broker to ask")
         first = self._turn
+        # A round costs little: the pool refuses a broker at once that has just failed (``_Pace``).
         for step in range(len(self._addresses)):
             # Other lookups may move the turn on during the wait: each tries all brokers by itself.
             address = self._addresses[(first + step) % len(self._addresses)]

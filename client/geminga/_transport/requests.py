@@ -64,6 +64,7 @@ class Requests:
             # The producer waits to be the exclusive one, which takes as long as it takes: the same
             # request is answered once more when its turn has come.
             if part.request_id in self._open:
+                # From here on only the end of the connection, or of its caller, ends the request.
                 self._open[part.request_id].deadline.cancel()
             return True
         request = self._open.pop(part.request_id, None)
@@ -73,6 +74,8 @@ class Requests:
         if not request.answer.done():
             # Each kind of answer has its error, if any, in one of two pairs of fields.
             fields = part.DESCRIPTOR.fields_by_name
+            # A lookup's answer has ``error`` and ``message``, a schema's ``error_code`` and
+            # ``error_message``.
             for code, text in (("error", "message"), ("error_code", "error_message")):
                 if code in fields and part.HasField(code):
                     request.answer.set_exception(refusal(getattr(part, code), getattr(part, text)))
@@ -96,6 +99,7 @@ class Requests:
                 request.answer.set_exception(error)
 
     def _time_out(self, request_id: int, name: str, timeout_s: float) -> None:
+        # It is open: everything that closes a request cancels its deadline.
         request = self._open[request_id]
         loop = asyncio.get_running_loop()
         if loop.time() > request.deadline.when() + LATE_S:
@@ -108,6 +112,7 @@ class Requests:
 
 
 # The commands that answer a request, by whose id they do. AUTH_RESPONSE is the client's own.
+# CONNECTED is none of them: it comes before the first request.
 _ANSWERS = frozenset(
     value
     for name, value in BaseCommand.Type.items()

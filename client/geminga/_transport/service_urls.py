@@ -76,6 +76,7 @@ def parse_service_url(
         # does not log in.
         if not split.hostname or split.path or split.username is not None or split.query:
             raise InvalidServiceUrl(url, f"{host!r} is not host:port")
+        # ``or`` would take the port 0 for none.
         port = ports[scheme] if port is None else port
         addresses.append(BrokerAddress(split.hostname, port, scheme in TLS_SCHEMES))
     return tuple(addresses)

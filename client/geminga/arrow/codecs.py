@@ -27,6 +27,10 @@ VersionRun = tuple[int, bytes | None]
 UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError, error)
 
 
+# ``decode`` never raises for a payload: a bad one is null in the column and has a reason in
+# ``errors``, so that all columns of a batch keep the same rows. What becomes of it is decided where
+# rows are made (``BadRecords``). ``encode`` raises, since its columns come from a program that can
+# mend them.
 class Codec(ABC):
     """Reads and writes the payloads of one schema."""
 
@@ -59,6 +63,8 @@ def column_of(kind: Kind, values: Sequence[Any], errors: Errors, first: int = 0)
     try:
         return kind.from_stored(pa.array(values, kind.stored))
     except UNFIT as wrong:
+        # One bad value among many costs about three conversions of all of them: each level fails
+        # for a half of what the level above it failed for, and converts the other half.
         if len(values) == 1:
             errors[first] = f"the schema has no such value: {wrong}"
             return pa.nulls(1, kind.column)
@@ -111,6 +117,8 @@ class StringCodec(Codec):
 _TEXT = Kind("string", pa.binary(), pa.string(), pa.string())
 
 
+# A value goes through three forms: the bytes of the payload, the number that Arrow takes (``load``,
+# ``dump``), and the column's value (``kind``, many at a time).
 @dataclass(frozen=True, slots=True)
 class Primitive:
     """How a value is stored in a payload, and which number Arrow makes of it."""
@@ -154,6 +162,7 @@ PRIMITIVES: Mapping[SchemaType, Primitive] = {
     SchemaType.LOCAL_DATE: Primitive(
         Struct(">q"), Kind(None, pa.int32(), pa.date32(), pa.date32())
     ),
+    # Nanoseconds on both sides.
     SchemaType.LOCAL_TIME: Primitive(Struct(">q"), Kind(None, _INT64, TIME, TIME)),
     SchemaType.LOCAL_DATE_TIME: Primitive(
         Struct(">qq"),

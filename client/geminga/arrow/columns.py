@@ -41,6 +41,9 @@ TWO_BYTES_FROM = 1 << 7
 assert len(VARINTS) <= 1 << 14  # numbers from there on have three bytes
 
 
+# All lists and dicts here count rows from 0 to ``count``, also those with an entry for few rows. A
+# row is in ``_metadata`` or in ``_keys`` or in neither, and in ``_without`` only if it is in
+# neither.
 class MetadataRows:
     """The metadata of the rows of one record batch."""
 
@@ -93,6 +96,8 @@ class MetadataRows:
         size = len(batch_indexes)
         around = len(before) + len(behind)
         if isinstance(batch_indexes, range) and batch_indexes.stop <= len(VARINTS):
+            # The usual case: consecutive indexes, of which those from ``TWO_BYTES_FROM`` on take
+            # two bytes.
             varints = VARINTS[batch_indexes.start : batch_indexes.stop]
             short = max(0, min(batch_indexes.stop, TWO_BYTES_FROM) - batch_indexes.start)
             self._id_bytes += [around + 1] * short + [around + 2] * (size - short)
@@ -102,6 +107,7 @@ class MetadataRows:
         # A batch whose messages are all left out adds nothing.
         if size:
             self._id_parts += (before, (behind + before).join(varints), behind)
+        # The messages of a batch have no publish time of their own.
         self._publish_times_us += array("q", (metadata.publish_time * US_A_MS,)) * size
         for place, single in layout.singles.items():
             self._metadata[self.count + place] = single

@@ -94,16 +94,21 @@ def definition_of(fields: pa.Schema | pa.StructType, name: str) -> Any:  # noqa:
             described.append({"name": field.name, "type": ["null", kind], "default": None})
         else:
             described.append({"name": field.name, "type": kind})
+    # A nested record has the names of those around it as its namespace: two columns may have
+    # records whose fields have the same name.
     space, _, last = name.rpartition(".")
     made = {"type": "record", "name": last, "fields": described}
     return {**made, "namespace": space} if space else made
 
 
 def _type_of(kind: pa.DataType, where: str) -> Any:  # noqa: ANN401 - JSON
+    # Items and values have no default, so that a union of theirs may have its members in any order.
     def may_be_null(field: pa.Field) -> Any:  # noqa: ANN401 - JSON
         inner = _type_of(field.type, where)
         return ["null", inner] if field.nullable else inner
 
+    # In this order: a type that is here has a fixed form; the others are families of types, with a
+    # unit, a scale or an item type.
     if kind in _AVRO_TYPES:
         return _AVRO_TYPES[kind]
     # Other resolutions are cast to that of the definition when rows are written.
@@ -147,6 +152,7 @@ class PayloadEncoder(BytesSchema):
                 f"{'bytes' if info is None else info.type.name} are made of one column, and not of "
                 f"{len(columns)}: {', '.join(columns.names)}"
             )
+        # Columns that the schema does not have are refused by ``codec_of``.
         if isinstance(self._codec, RecordCodec):
             missing = [name for name in self._codec.required if name not in columns.names]
             if missing:

@@ -35,6 +35,12 @@ UTC_US, LOCAL_US = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
 DECIMAL_DIGITS_MAX = 38
 
 
+# The way of a value from a payload to a table; writing goes the other way round:
+#
+#    payload ─ Avro library, json ─▶ Python's value ─ from_avro, from_json ─▶ what Arrow takes
+#    ─ pa.array ─▶ stored ─ cast ─▶ unit ─ cast, digits may be lost ─▶ column
+#
+# For a time of milliseconds these are int64, timestamp[ms], timestamp[us].
 @dataclass(frozen=True, slots=True)
 class Kind:
     """What one type of Avro is in Arrow."""
@@ -167,6 +173,8 @@ class _Kinds:
             if full in self.open:
                 raise ValueError(f"the record {name} holds itself, which no table can")
             if full in self.named:
+                # Only the definition is replaced: the library is told the name, while Arrow gets
+                # the whole type in each place.
                 return replace(self.named[full], definition=full.removeprefix("."))
         raise ValueError(f"{name!r} is no type of Avro, and the schema defines none of this name")
 
@@ -232,6 +240,7 @@ def record_of(kinds: Mapping[str, Kind], definition: Definition) -> Kind:
             for name, convert in converts.items()
             if (value := record.get(name)) is not None
         }
+        # Fields that the kinds do not name stay: Arrow leaves out what its struct does not have.
         return {**record, **converted}
 
     # Only the fields that need it are converted, and no record is copied where none does.
@@ -295,6 +304,7 @@ def _map_of(values: Kind) -> Kind:
 
 def _decimal(definition: Mapping[str, Any], told: Definition) -> Kind:
     """The kind of a decimal, which the Avro library is given as ``told``."""
+    # Avro's default for the scale is 0; it has none for the precision.
     digits, scale = int(definition.get("precision", 0)), int(definition.get("scale", 0))
     if not 0 < digits <= DECIMAL_DIGITS_MAX:
         raise ValueError(f"a decimal of {digits} digits has no type: 1 to {DECIMAL_DIGITS_MAX}")
@@ -350,6 +360,8 @@ def _accepts(kind: Kind) -> Callable[[Any], bool]:
     if pa.types.is_binary(stored) or pa.types.is_decimal(stored):
         return lambda value: isinstance(value, bytes | str | Decimal | float)
     if pa.types.is_struct(stored):
+        # A record has no mark of its type in JSON: a value with a field that this record lacks is
+        # of another one.
         names = {field.name for field in stored}
         return lambda value: isinstance(value, dict) and names.issuperset(value)
     if pa.types.is_map(stored):

@@ -96,6 +96,8 @@ def batch_layout(buffer: bytes, start: int, count: int, base: int = 0) -> BatchL
             layout.keys[place - 1] = buffer[key_start:key_end]
         # The next message begins with the same sizes: it, and those behind it, may be alike.
         if place < count and buffer.startswith(buffer[position:key_start], behind):
+            # If the next messages are alike, each of their bytes is ``stride`` bytes behind the
+            # same byte of the one before. ``_run`` says for how many that is so.
             stride = behind - position
             most = min(window, count - place, (end - behind) // stride)
             key = range(key_start - position, key_end - position)
@@ -146,6 +148,7 @@ def _usual(buffer: bytes, position: int, end: int) -> tuple[int, int, int, int] 
             size += (third << 14) - 16384
             at += 1
             # A fourth byte is not read: the tag of the sequence id is then not where it must be.
+    # What is left for the sequence id behind its tag: the metadata end where the payload begins.
     number_bytes = payload_start - at - 1
     if (
         tag != PAYLOAD_SIZE_TAG
@@ -158,6 +161,9 @@ def _usual(buffer: bytes, position: int, end: int) -> tuple[int, int, int, int] 
     return key_end, at + 1, payload_start, payload_start + size
 
 
+# Why comparing columns is enough: equal bytes up to the sequence id, but for the key, mean equal
+# sizes of metadata and payload. Then only the sequence id may differ, in its value and not in its
+# number of bytes: all its bytes but the last must have the continuation bit, and the last must not.
 def _run(
     buffer: bytes, start: int, beginning: tuple[bytes, range, int], stride: int, most: int
 ) -> int:
@@ -173,6 +179,8 @@ def _run(
     for place, byte in enumerate(head):
         if place not in key:
             column = buffer[start + place : start + run * stride : stride]
+            # What ``lstrip`` leaves begins at the first message that differs; that one and all
+            # behind it are not of the run.
             run -= len(column.lstrip(bytes((byte,))))
     for place in range(len(head), head_bytes):
         column = buffer[start + place : start + run * stride : stride]

@@ -67,6 +67,8 @@ class KeyValueCodec(Codec):
                 except ValueError as wrong:
                     errors[row] = str(wrong)
             pairs.append(pair)
+        # Both parts note their errors for the same rows: a row with one bad half is null as a
+        # whole.
         columns = [
             part.decode([pair[number] for pair in pairs], errors, versions)
             for number, part in enumerate(self._parts)
@@ -105,6 +107,7 @@ def codec_of(info: SchemaInfo | None, columns: Iterable[str] | None = None) -> C
         return StringCodec()
     if info.type in PRIMITIVES:
         return PrimitiveCodec(PRIMITIVES[info.type])
+    # Those with a definition: their codecs parse it once, and raise what is wrong with it.
     if info.type is SchemaType.JSON:
         return JsonCodec(info, columns)
     if info.type is SchemaType.AVRO:

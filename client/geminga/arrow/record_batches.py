@@ -104,6 +104,8 @@ async def read_table(
     return pa.Table.from_batches(rows, batches.schema)
 
 
+# Between two batches nothing is kept of the entries but their place (``next_position``), and in the
+# opener the chunks of messages that are not whole yet. Entries go into a batch as wholes.
 class RecordBatches:
     """Record batches of a range of a topic, for ``async for``; none is empty. Made by
     ``read_batches``.
@@ -147,10 +149,13 @@ class RecordBatches:
             rows = Rows(MetadataRows(self._topic, opener.topic.partition_index))
             assert self._reader is not None
             while rows.count < self._batch_rows and rows.content_bytes < self._batch_bytes:
+                # No more than the batch has room for, or else one entry, which may be larger than
+                # that.
                 entries = await self._reader.read(
                     self._batch_rows - rows.count, self._batch_bytes - rows.content_bytes
                 )
                 if not entries:
+                    # The batch in the making is still returned; the next call finds ``_is_over``.
                     await self.aclose()
                     break
                 # Versions of the schema first, each asked for once: the batch is made at a time
@@ -180,9 +185,13 @@ class RecordBatches:
         """
         assert entry.metadata is not None
         uuid, opener = entry.metadata.uuid, self._opener
+        # Without the batch index: the entry at the start is read by the reader itself.
         end = LogPosition(*opener.start.entry)
+        # For all attempts together: the later ones repeat what the earlier ones have read.
         left = LOOK_BACK_ENTRIES_MAX
         for start in _starts_before(end):
+            # Another reader, since the first one only goes forward. ``add_earlier`` ignores chunks
+            # that it has taken in already.
             async with self._client.entries(
                 self._topic, start, end, timeout_s=self._timeout_s
             ) as earlier:
@@ -190,6 +199,8 @@ class RecordBatches:
                     left -= len(entries)
                     for each in entries:
                         opener.add_earlier(each, uuid)
+            # The chunks before this one have come by now, in their order, or one of them cannot be
+            # read.
             if not opener.lacks_beginning(entry):
                 return
             if left <= 0:

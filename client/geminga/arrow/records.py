@@ -39,6 +39,8 @@ class RecordCodec(Codec):
             if "default" not in field and "null" not in field["type"]
         ]
         """The fields that every record must have."""
+        # The definition stays whole: Avro's payloads can only be read from the first field to the
+        # last.
         self._kind = record_of({name: self._fields[name] for name in names}, definition)
         self.column = self._kind.column
 
@@ -49,6 +51,7 @@ class RecordCodec(Codec):
         fit."""
         if convert is None:
             return column_of(self._kind, loaded, errors)
+        # One by one, so that a record that cannot be converted costs no other.
         rows: list[Any] = []
         for row, record in enumerate(loaded):
             try:
@@ -121,10 +124,13 @@ class JsonCodec(RecordCodec):
         # Each is at least one object. If there are as many rows as payloads, each is just one.
         if not all(each[:1] == b"{" and each[-1:] == b"}" for each in objects):
             raise ValueError("a payload is no object")
+        # An object of several lines stays one object (``newlines_in_values``), so that the number
+        # of lines says nothing; that of rows is compared below.
         lines = b"\n".join(objects)
         lines.decode()  # Arrow does not check that text is UTF-8
         table = arrow_json.read_json(
             pa.BufferReader(lines),
+            # One block, or an object could be cut where a block ends.
             read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(lines) + 1),
             parse_options=arrow_json.ParseOptions(
                 explicit_schema=pa.schema(list(self._kind.stored)),
@@ -184,6 +190,8 @@ class AvroCodec(RecordCodec):
         else:
             try:
                 _, definition = fields_of(json.loads(writer.definition))
+                # In the form of ``fields_of``, as the reader's own: both sides then have dates and
+                # times as plain numbers.
                 told = SchemaInfo(SchemaType.AVRO, writer.name, json.dumps(definition).encode())
                 self._readers[version] = self._schema.reader_of(told)
             except (KeyError, ValueError) as wrong:
@@ -194,6 +202,8 @@ class AvroCodec(RecordCodec):
     ) -> pa.Array:
         """Records, each read by the schema that it was written with."""
         loaded: list[Any] = []
+        # The runs cover all payloads, and each version was learned before: the owner asks ``wants``
+        # for every entry.
         for count, version in versions:
             read = self._readers[version]
             for payload in payloads[len(loaded) : len(loaded) + count]:
@@ -220,6 +230,7 @@ class AvroCodec(RecordCodec):
                     raise ValueError(
                         f"row {row}: the schema has no such value: {wrong!r}"
                     ) from wrong
+            # For a null row, too, which then has no bytes.
             bounds.append(out.tell())
         whole = out.getvalue()
         return [

@@ -130,6 +130,13 @@ class Rows:
         return pieces.take(pa.array(wanted, pa.int32()))
 
 
+# What becomes of an entry:
+#
+#    readable, no chunk ─────────▶ a row for each message in the range
+#    a chunk, not the last ──────▶ no row yet: its body waits in ``_chunks``
+#    the last chunk ─────────────▶ one row, in the place of this entry
+#    cannot be opened ───────────▶ fail: raises; permissive: one row, corrupt; drop: no row
+#    opened, cannot be decoded ──▶ the same, when ``batch`` decodes all rows together
 class RowOpener:
     """Makes rows of a topic's messages, without those before ``start`` or behind ``end``."""
 
@@ -199,6 +206,8 @@ class RowOpener:
         if metadata.num_chunks_from_msg > 1:
             expected = self._chunks.next_chunk(metadata.uuid)
             is_last = metadata.chunk_id == metadata.num_chunks_from_msg - 1
+            # The beginning is not here: it was looked for before the start (``lacks_beginning``),
+            # or was a bad record.
             if expected == 0 and metadata.chunk_id > 0:
                 reason = self._without_beginning.get(metadata.uuid)
                 # One bad record for the whole message, not one for each chunk.
@@ -235,6 +244,8 @@ class RowOpener:
         if reason is not None and mode == "permissive":
             rows.corrupt[rows.count] = entry.payload[entry.body_start :]
             rows.errors[rows.count] = reason
+            # The order matters: ``rows.count`` is that of ``metadata``, which grows with
+            # ``add_single``.
             rows.null_rows.append(rows.count)
             # An empty payload: all columns have the same number of rows. What came is in
             # ``__corrupt``.
@@ -290,12 +301,14 @@ class RowOpener:
         size = metadata.num_messages_in_batch
         if not 0 < size <= BATCH_MESSAGES_MAX:
             raise UnreadableMessage(f"it is a batch of {size} messages")
+        # All messages are looked at, since where one begins is known only from the one before.
         layout = batch_layout(content, start, size, rows.content_bytes)
         # The range may begin or end within the batch, and compaction may have dropped messages.
         first, behind = 0, size
         if position == self.start.entry:
             first = max(0, self.start.batch_index)
         if self.end is not None and position == self.end.entry:
+            # Above 0 here: the reader gives no entry that the range ends in front of.
             behind = min(size, self.end.batch_index)
         indexes: Sequence[int] = range(first, behind)
         singles = layout.singles

@@ -22,10 +22,14 @@ from geminga.messages import Message
 
 ValueT = TypeVar("ValueT")
 
-# So many bytes of data ``receive_many`` returns at most, as upstream's batch receive.
+# So many bytes of data ``receive_many`` returns at most, as upstream's batch receive
+# (``BatchReceivePolicy.DEFAULT_POLICY``).
 BATCH_BYTES_MAX = 10 * 1024 * 1024
 
 
+# Nothing below calls a consumer or a reader: messages come to the user through the queue alone, and
+# what the user says about a message goes to the topic that the message names. So these classes have
+# no state of their own that changes while messages arrive.
 class TopicsReceiver(AsyncClosable, Generic[ValueT]):
     """What consumers and readers have in common: topics, and a queue with what came of them."""
 
@@ -64,6 +68,8 @@ class TopicsReceiver(AsyncClosable, Generic[ValueT]):
         # HOT: as in ``Consumer.receive``.
         try:
             return self._queue.get_ready() or await self._queue.get()
+        # ``Closed`` is the end that the user asked for. Any other error ended the consumer by
+        # itself, and must not look like the end of the messages.
         except Closed:
             raise StopAsyncIteration from None
 
@@ -77,7 +83,8 @@ class TopicsReceiver(AsyncClosable, Generic[ValueT]):
             # for them may be the ones that are missing.
             for topic in self._topics.by_topic.values():
                 topic.channel.grant_permits()
-        # More can never be in the queue.
+        # More can never be in the queue, and a wait for more would always last for the whole
+        # ``wait_s``.
         capacity = min(messages_max, self._spec.settings.receiver_queue_size)
         messages = await self._queue.get_many(capacity, data_bytes_max, wait_s)
         return cast(list[Message[ValueT]], messages)
@@ -97,7 +104,10 @@ class TopicsReceiver(AsyncClosable, Generic[ValueT]):
         if isinstance(to, int) or to in (EARLIEST, LATEST):
             topics = list(self._topics.by_topic.values())
         else:
+            # An id belongs to one log: in another topic it would name another message, or none.
             topics = [self._topics.topic_of(to)]
+        # Topics that have moved stay where they are when another one fails: they had no common
+        # place that all could go back to.
         await asyncio.gather(*[topic.seek(to) for topic in topics])
 
     async def last_message_ids(self) -> dict[str, MessageId]:
@@ -243,6 +253,7 @@ class Consumer(TopicsReceiver[ValueT]):
             else:
                 topic.acknowledge(message, group)
         await asyncio.gather(
+            # One group for each topic, since each may have another broker.
             *[topic.channel.acknowledge_confirmed(each.take()) for topic, each in groups.items()]
         )
 
@@ -269,6 +280,8 @@ class Consumer(TopicsReceiver[ValueT]):
         dead-letter topic instead. Raises ``ClientError`` when it could not be published, and does
         not acknowledge it then; ``ValueError`` for a consumer without ``retry_letters``.
         """
+        # First of all: it raises for a consumer that has ended, which must not publish a letter for
+        # a message that it cannot acknowledge any more.
         topic = self._topics.topic_of(message)
         letters, policy = self._spec.letters, self._spec.settings.dead_letters
         if letters is None or policy is None or not policy.retry_letters:
@@ -305,6 +318,8 @@ class Consumer(TopicsReceiver[ValueT]):
         self._topics.check_open()
         # A copy: a topic whose channel ends may leave the group meanwhile.
         topics = list(self._topics.by_topic.values())
+        # The requests of all attached topics are written in this turn. The first answer then ends
+        # the group (``TopicGroup.end``), which closes the other channels.
         await asyncio.gather(*[topic.channel.unsubscribe() for topic in topics])
         await self.close()
 
@@ -316,4 +331,5 @@ class Consumer(TopicsReceiver[ValueT]):
         # First the topics, so that no further message can become a letter.
         await super().close()
         if self._spec.letters is not None:
+            # Behind the topics: their last messages may still have become letters until then.
             await self._spec.letters.close()

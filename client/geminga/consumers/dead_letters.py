@@ -59,6 +59,9 @@ class LetterTopic:
 LetterCallback = Callable[[Message[Any], ClientError | None], None]
 
 
+# A letter and its message are in two topics, and no step covers both. The order is always: publish
+# the letter, wait for its receipt, acknowledge the message. A failure in between delivers the
+# message again: its letter may be stored twice, but no message is lost.
 class LetterPublisher:
     """Publishes the letters of one consumer.
 
@@ -83,6 +86,8 @@ class LetterPublisher:
         self._producers: dict[tuple[str, bytes | None], Producer[bytes]] = {}
         # Held while a producer is opened: two letters must not open one each.
         self._lock = asyncio.Lock()
+        # Dead letters in the order in which their messages died; at most ``LETTERS_WAITING_MAX``.
+        # The first of them is taken out before it is published.
         self._waiting: deque[tuple[Message[Any], LetterCallback]] = deque()
         # The task that publishes what waits, while something does.
         self._publishing: asyncio.Task[object] | None = None
@@ -97,6 +102,7 @@ class LetterPublisher:
         if len(self._waiting) >= LETTERS_WAITING_MAX:
             return False
         self._waiting.append((message, callback))
+        # The task ends when nothing waits, so that a consumer without dead messages has none.
         if self._publishing is None:
             self._publishing = self._spawn(self._publish_waiting())
         return True
@@ -127,6 +133,7 @@ class LetterPublisher:
         if topic is None:
             topic = f"{message.topic}-{self._subscription}{DEAD_LETTER_SUFFIX}"
         policy = self._policy
+        # The policy's options replace single ones of ``ALONE``, and leave the others.
         options = ALONE | (policy.dead_letter_producer or ALONE)
         letters = LetterTopic(topic, message.schema, policy.initial_subscription, options)
         await self._publish(letters, message, properties, None)
@@ -146,6 +153,8 @@ class LetterPublisher:
             # As upstream's client: a letter that was retried names the topic that its user
             # consumes, one that was dead at once the partition that the message was in.
             **self._properties(message, str(TopicName.parse(message.topic).base)),
+            # In this order, of which the last one wins: the user cannot overwrite the count,
+            # without which a message would be retried for ever.
             **(more or {}),
             RECONSUME_TIMES: str(times),
             DELAY_TIME: str(int(delay_s * 1000)),
@@ -178,6 +187,8 @@ class LetterPublisher:
         delay_s: float | None,
     ) -> None:
         """Publish the data of a message, with its keys and event time. Raises ``ClientError``."""
+        # By the schema, too: a producer has one schema for its life, and messages of several
+        # versions of the topic's schema may die.
         key = topic.name, None if topic.schema is None else topic.schema.definition
         async with self._lock:
             if key not in self._producers:
@@ -207,6 +218,8 @@ class LetterPublisher:
 
 def publishes_to(policy: DeadLetterPolicy, subscription: str, topic: TopicName) -> bool:
     """Is ``topic`` a dead-letter topic of this subscription, for messages of any topic?"""
+    # A name without a partition: letters may go to a partitioned topic, whose partitions are left
+    # out with it.
     if policy.dead_letter_topic is not None:
         return topic == TopicName.parse(policy.dead_letter_topic).base
     return topic.local.endswith(f"-{subscription}{DEAD_LETTER_SUFFIX}")

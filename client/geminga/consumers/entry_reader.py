@@ -101,6 +101,16 @@ class ReadAhead:
             )
 
 
+# Places in the log that it knows, each an entry ``(ledger_id, entry_id)``:
+#
+#    start       _taken          _newest                      _last           _end
+#   ───┴───────────┴────────────────┴───────────────────────────┴───────────────┴──▶ log
+#       returned   │  in _queue     │  to come                  │  nothing is there
+#
+# ``_taken`` and ``_newest`` only go forward, but for a new attachment: it drops the queue and sets
+# ``_newest`` back to ``_taken``. ``_end`` is the first place that does not belong to the range.
+# ``_last`` is known only where the topic ends before ``_end``. Once the last entry of the range has
+# come, or one behind it, ``_is_complete`` is true, and it stays true until the reader is closed.
 class EntryReader(AsyncClosable):
     """Reads the stored entries of a range of one topic. Made by ``Client.entries``; closed by
     ``close``, by ``async with``, or by the client:
@@ -133,6 +143,7 @@ class EntryReader(AsyncClosable):
         self._channel.start = self._start_message_id
         self._channel.on_entry = self._arrived
         self._channel.on_reset = self._forget_queue
+        # A read that waits then finds the error by ``check_open``.
         self._channel.on_end = lambda _: self._wake.set()
         self._read_ahead = read_ahead
         self._permits_max = options.receiver_queue_size
@@ -196,7 +207,8 @@ class EntryReader(AsyncClosable):
             # From here on a new attachment begins behind these entries.
             self._taken = entries[-1].position.entry
             self._channel.return_permits(messages)
-            # Else the broker would count all of it as the backlog of this reader.
+            # Else the broker would count all of it as the backlog of this reader. Nothing depends
+            # on it: the subscription is not durable, and a new attachment names its place itself.
             self._channel.acknowledge_up_to(self._taken)
         return entries
 
@@ -205,6 +217,7 @@ class EntryReader(AsyncClosable):
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._read_ahead.timeout_s
         while not self._queue and not self._is_complete:
+            # Before the deadline is looked at: the error says more than the timeout.
             self._channel.check_open()
             if loop.time() >= deadline_s:
                 raise TimeoutError(
@@ -244,6 +257,8 @@ class EntryReader(AsyncClosable):
         # An end within a batch leaves the beginning of that entry in the range.
         last_wanted = entry_id if batch_index > 0 else entry_id - 1
         is_last = self._last is not None and position >= self._last
+        # Paused for good: permits that come back from here on are not granted. Entries that were
+        # granted may still come, and are not kept.
         if is_last or position >= (ledger_id, last_wanted):
             self._is_complete = True
             self._channel.pause()
@@ -304,6 +319,7 @@ class EntryReader(AsyncClosable):
         if permits_max == 2 * self._permits_max or permits_max <= self._permits_max // 2:
             self._permits_max = permits_max
             self._channel.limit_permits(permits_max)
+        # A single entry may be larger than the bound: leaving would only bring it again.
         if self._queued_bytes > OVERSHOOT * ahead.bytes and len(self._queue) > 1:
             log.info("more bytes than asked for", extra={"reader": self._channel.title})
             # Attached anew, it gets fewer permits; what is dropped from the queue comes again.

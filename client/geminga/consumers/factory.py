@@ -64,9 +64,11 @@ class ConsumerFactory:
             if policy.retry_letters:
                 if not names:
                     raise ValueError("retry letters need topics by their names, and no pattern")
+                # Before the retry topic joins them: its own name is made of theirs.
                 policy = with_topics(policy, names, subscription)
                 # Letters to be retried come back to the consumer that made them.
                 names.append(TopicName.parse(policy.retry_letter_topic or ""))
+            # Made before the consumer is open, and without a producer: the first letter opens one.
             letters = LetterPublisher(
                 policy,
                 subscription,
@@ -79,6 +81,8 @@ class ConsumerFactory:
             schema,
             self.clock,
             letters=letters,
+            # A start makes the subscription a non-durable one (``TopicConsumer``), whose place the
+            # client keeps.
             start=None if settings.durable else START_OF[settings.initial_position],
         )
         source: TopicSource = NamedTopics(self.channels.lookup, names)
@@ -90,6 +94,8 @@ class ConsumerFactory:
                 self.channels.lookup,
                 topics,
                 settings.topics_mode,
+                # The watcher's id: from the same numbers as the ids of consumers, so that it is
+                # unique on every connection of the client.
                 next(self.channels.ids),
                 lambda topic: policy is not None and publishes_to(policy, subscription, topic),
             )
@@ -162,6 +168,8 @@ class ConsumerFactory:
         *,
         is_start_inclusive: bool,
     ) -> SubscriptionSpec:
+        # A subscription of its own, which is not durable: two readers with one name would share
+        # what each of them wants as a whole.
         name = f"reader-{self.channels.random_name()}"  # as upstream's, seen in statistics
         return SubscriptionSpec(
             name,
@@ -185,6 +193,7 @@ class ConsumerFactory:
         """The settings with a name, so that all topics of the consumer know it by the same one."""
         if settings.name is not None:
             return settings
+        # Chosen here, once: each channel would choose another name.
         return replace(settings, name=self.channels.random_name())
 
 

@@ -62,6 +62,9 @@ class DeadLetterPolicy:
             raise ValueError("max_redeliver_count must be at least 1")
 
 
+# An option has its type and prose here, and its default in ``ConsumerSettings`` or the class under
+# that. Those that readers and table views have stand in their classes, too. ``ConsumerSettings.of``
+# keeps no list: names pass through it as they are.
 class ConsumerOptions(TypedDict, total=False):
     """The keyword arguments of ``Client.consumer``.
 
@@ -189,8 +192,9 @@ class ConsumerSettings(ConsumerChannelOptions):
     nack_delay_max_s: float = 600.0
     dead_letters: DeadLetterPolicy | None = None
     topics_mode: TopicsMode = "persistent"
+    # As upstream's clients: a new partition or topic is found within a minute.
     topics_refresh_s: float = 60.0
-    # Each may hold as many bytes as its producer sent in chunks.
+    # As upstream's clients. Each may hold as many bytes as its producer sent in chunks.
     chunked_messages_max: int = 10
     chunk_timeout_s: float = 60.0
     decryption: PrivateKeyReader | None = None
@@ -206,6 +210,7 @@ class ConsumerSettings(ConsumerChannelOptions):
             "chunked_messages_max": self.chunked_messages_max,
             "nack_multiplier": self.nack_multiplier,
         }
+        # A multiplier below 1 would make the delays shorter with each refusal.
         for name, number in at_least_one.items():
             if number < 1:
                 raise ValueError(f"{name} must be at least 1, not {number}")
@@ -221,10 +226,12 @@ class ConsumerSettings(ConsumerChannelOptions):
         named: dict[str, Any] = dict(options)
         # Users write words, SUBSCRIBE has numbers.
         for name, members in NAMED_VALUES.items():
+            # Members of the enums are taken as they are.
             if isinstance(word := named.get(name), str):
                 if word.upper() not in members:
                     raise ValueError(f"{word!r} is no {name}: {', '.join(members).lower()}")
                 named[name] = members[word.upper()]
+        # Raises ``TypeError`` for a name that is no option.
         return cls(**named)
 
     def nack_delay(self, redelivery_count: int) -> float:

@@ -11,6 +11,9 @@ from geminga.messages import Message
 ValueT = TypeVar("ValueT")
 
 
+# A reader is a consumer of a subscription of its own, which is not durable. What makes it a reader
+# is ``SubscriptionSpec.is_reader``: ``TopicConsumer`` then acknowledges what is taken, and leaves
+# out what was read before. Its place, which it names at each attachment, is a ``ReadPosition``.
 class Reader(TopicsReceiver[ValueT]):
     """Reads topics from a place of its choice. Made by ``Client.reader``; closed by ``close``, by
     ``async with``, or by the client:

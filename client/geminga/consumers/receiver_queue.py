@@ -51,7 +51,8 @@ class ReceiverQueue:
 
     # The lanes with messages, the next one first.
     _ready: deque[Lane] = field(default_factory=deque[Lane], init=False)
-    # Of all lanes together.
+    # Of all lanes together, at each moment; ``put``, ``clear``, ``_take`` and ``_take_run`` change
+    # them together with the lanes.
     _messages: int = field(default=0, init=False)
     _data_bytes: int = field(default=0, init=False)
     # Callers that wait for one message, in their order: each future is done with whether there is a
@@ -60,8 +61,11 @@ class ReceiverQueue:
     _waiting: list[asyncio.Future[bool]] = field(
         default_factory=list[asyncio.Future[bool]], init=False
     )
-    # Callers that were woken and have not run yet; each will take one message.
+    # Callers that were woken and have not run yet; each will take one message. Messages beyond this
+    # number are free for any caller: every other way to take one compares with it first.
     _woken: int = field(default=0, init=False)
+    # Callers of ``get_many`` that wait. Nothing is reserved for them: they take what is there when
+    # they run.
     _batch_receives: list[_BatchReceive] = field(default_factory=list[_BatchReceive], init=False)
     _taken_in_a_row: int = field(default=0, init=False)
     # Why nothing more arrives.
@@ -74,6 +78,7 @@ class ReceiverQueue:
         """Take in the messages of an entry that arrived for a lane; there may be none."""
         if not messages:
             return
+        # A lane is in ``_ready`` exactly while it has messages.
         if not lane.messages:
             self._ready.append(lane)
         if len(messages) == 1:  # for a message that was sent alone: 0.3 us less
@@ -92,6 +97,8 @@ class ReceiverQueue:
         """Drop the messages of a lane; says how many they were."""
         dropped = len(lane.messages)
         if dropped:
+            # Callers that were woken for these messages are not told: they find none when they run,
+            # and wait again.
             self._messages -= dropped
             self._data_bytes -= sum([len(message.data) for message in lane.messages])
             lane.messages.clear()
@@ -100,6 +107,8 @@ class ReceiverQueue:
 
     def get_ready(self) -> Message[Any] | None:
         """The next message if there is one and it needs no wait; ``None``: await ``get``."""
+        # One less than the bound: the call of ``get`` that follows counts itself, reaches the bound
+        # and lets the loop turn.
         is_turn_due = self._taken_in_a_row >= TAKEN_IN_A_ROW_MAX - 1
         # Messages that callers were woken for are not given away: callers get them in the order of
         # their calls.
@@ -119,6 +128,7 @@ class ReceiverQueue:
             await asyncio.sleep(0)
         if not self._waiting and self._messages > self._woken:
             return self._take()
+        # A loop: what a caller was woken for may be gone when it runs.
         while True:
             if self._end is not None and self._messages <= self._woken:
                 raise self._end
@@ -128,6 +138,8 @@ class ReceiverQueue:
             try:
                 is_woken = await turn
             except asyncio.CancelledError:
+                # Still in line; woken with a message; or taken out of the line without one, which
+                # leaves nothing to undo.
                 if turn in self._waiting:
                     # A program that asks again and again for a short while must leave nothing here.
                     self._waiting.remove(turn)
@@ -161,6 +173,8 @@ class ReceiverQueue:
             try:
                 await waiting.enough
             finally:
+                # Also for a caller that is cancelled. It has taken nothing yet: the messages are
+                # taken below, without an await in between.
                 timer.cancel()
                 self._batch_receives.remove(waiting)
         taken: list[Message[Any]] = []
@@ -185,6 +199,8 @@ class ReceiverQueue:
         # Woken with ``False``: they find that the queue has ended, or take what is left.
         while self._waiting:
             turn = self._waiting.pop(0)
+            # The future of a caller that was cancelled is done, though its caller has not run yet
+            # to take itself out of the line.
             if not turn.done():
                 turn.set_result(False)
         for waiting in self._batch_receives:
@@ -202,6 +218,8 @@ class ReceiverQueue:
                 _finish(waiting.enough)
 
     def _has(self, messages: int, data_bytes: int) -> bool:
+        # The bytes of messages that woken callers will take are not known, so that they count here:
+        # then a caller gets fewer than it wanted, sooner than it had to.
         return self._messages - self._woken >= messages or self._data_bytes >= data_bytes
 
     def _take(self) -> Message[Any]:
@@ -215,7 +233,8 @@ class ReceiverQueue:
             ready.rotate(-1)
         self._messages -= 1
         self._data_bytes -= len(message.data)
-        # Last: it may return permits, whereupon the broker's next messages are put here.
+        # Last, when the counters agree with the lanes again: the lane's owner may do anything in
+        # this call.
         lane.on_taken((message,))
         return message
 
@@ -230,6 +249,7 @@ class ReceiverQueue:
         run_bytes = sum([len(message.data) for message in run])
         while len(run) > 1 and self._data_bytes - run_bytes < left_bytes:
             run_bytes -= len(run.pop().data)
+        # Not ``clear``: the run may be shorter than the lane.
         for _ in run:
             lane.messages.popleft()
         if not lane.messages:

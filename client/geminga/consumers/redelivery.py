@@ -29,6 +29,15 @@ class DueEntries:
     # More than 0.
     granularity_s: float
     held_max: int = ENTRIES_HELD_MAX
+    # The three together, for a granularity of 0.1 s:
+    #
+    #   _numbers        417            418   (a heap)
+    #   _partitions     417: {a, c}    418: {}
+    #   _partition_of   a: 417, c: 417
+    #
+    # An entry is in ``_partition_of`` exactly while it is in the partition that is noted there. A
+    # number is in the heap exactly once for each partition, and a partition may be empty.
+    #
     # The number of the partition of each entry.
     _partition_of: dict[Position, int] = field(default_factory=dict[Position, int], init=False)
     # The entries of each partition, by its number. Inner dicts for their order: a set's order would
@@ -79,6 +88,8 @@ class DueEntries:
             is_due = number * self.granularity_s <= now_s
             taken = list(self._partitions[number])
             if not is_due:  # too many are held: the oldest of them leave early
+                # Then either no more than ``held_max`` are left, or this partition is empty and the
+                # next round takes from the one behind it.
                 taken = taken[: len(self._partition_of) - self.held_max]
             for position in taken:
                 self.remove(position)
@@ -102,6 +113,8 @@ class RedeliveryTimer:
         self.remove: Callable[[Position], None] = self._entries.remove
         self._on_due = on_due
         self._loop = asyncio.get_running_loop()
+        # One timer for the next entries that are due, and the time for which it is set; infinity
+        # without one.
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_s = math.inf
 
@@ -120,6 +133,8 @@ class RedeliveryTimer:
         due_s = self._entries.next_due_s
         if due_s is None:
             self._stop_timer()
+        # Only ever brought forward: a timer that runs before anything is due sets itself anew in
+        # ``_fire``.
         elif due_s < self._timer_due_s:
             self._stop_timer()
             self._timer_due_s = due_s

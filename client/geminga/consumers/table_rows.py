@@ -16,6 +16,8 @@ from geminga.messages import Message
 log = logging.getLogger(__name__)
 
 
+# Values change only within ``put``, which does not await: a program that looks at the table between
+# two awaits of its own never sees an entry applied in part.
 @dataclass(slots=True, eq=False, repr=False)
 class TableRows:
     """Applies messages as they arrive, in the place of a receiver queue: no message waits."""
@@ -48,6 +50,7 @@ class TableRows:
                         extra={"key": key, "id": str(message.id), "reason": str(error)},
                     )
                     continue
+            # A null message deletes its key, and so does an empty one, as in upstream's table view.
             if value is None:
                 self.values.pop(key, None)
             else:

@@ -39,6 +39,8 @@ class TableView(AsyncClosable, Mapping[str, ValueT], Generic[ValueT]):
         return cast(ValueT, self._rows.values[key])
 
     def __iter__(self) -> Iterator[str]:
+        # No copy: an iteration that awaits in between raises ``RuntimeError`` when a key comes or
+        # goes, as that of any dict.
         return iter(self._rows.values)
 
     def __len__(self) -> int:
@@ -52,6 +54,8 @@ class TableView(AsyncClosable, Mapping[str, ValueT], Generic[ValueT]):
         otherwise.
         """
         changes = Changes(self._rows)
+        # Weakly: an iterator that its user has dropped leaves by itself, and does not collect
+        # changes for ever.
         self._rows.watchers.add(changes)
         return cast(AsyncIterator[tuple[str, ValueT | None]], changes)
 

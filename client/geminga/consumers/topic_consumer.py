@@ -66,6 +66,17 @@ class SubscriptionSpec:
     is_reader: bool = False
 
 
+# The way of an entry from the broker to its end:
+#
+#   channel.on_entry ─▶ _held: its schema is asked for ─▶ lane of the queue ─▶ ``_taken`` ─▶ user
+#                                                                                              │
+#     channel.acknowledge ◀── ``acknowledge`` ◀────────────────────────────────────────────────┤
+#     channel.redeliver ◀── _nacks, after a delay ◀── ``refuse`` ◀─────────────────────────────┤
+#                       ◀── _unacknowledged, after ``ack_timeout_s`` ◀─────────────────────────┘
+#
+# A reconnection or a seek (``_forget_arrived``) empties the first two places and both timers: the
+# broker sends those entries again, or they lie before the place sought. The permit of a message
+# goes back once: in ``_taken``, or as soon as it is certain that the user will not get it.
 class TopicConsumer:
     """Receives one topic into its lane of ``queue``. ``on_end`` is called when it has ended."""
 
@@ -121,6 +132,8 @@ class TopicConsumer:
         self._reading: ReadPosition | None = None
         if spec.start is not None:
             self._reading = ReadPosition(start=spec.start, is_inclusive=spec.is_start_inclusive)
+        # Read only while the channel is seeking. After the move it is stale, until the next one
+        # sets it.
         self._left: ReadPosition | None = None
         # The message in a batch to which the subscription was last moved. Those before it in its
         # batch are left out: by default Apache Pulsar's brokers send the whole batch.
@@ -169,6 +182,8 @@ class TopicConsumer:
                         f"{message} is in a batch: only the id that came with it can acknowledge "
                         "it, or, with batch_index_acks, one that knows the size of the batch"
                     )
+                # This calls all other messages open, also those that are acknowledged. A broker
+                # keeps only the bits that are set on both sides, so that none is opened again.
                 others = ((1 << message.batch_size) - 1) & ~(1 << batch_index)
                 group.acknowledge(message.position, lambda: others)
                 return
@@ -178,6 +193,9 @@ class TopicConsumer:
                 if self._settings.batch_index_acks:
                     group.acknowledge(message.position, acks.open_indexes)
                 return
+        # The entry is done with as a whole: it need not come again. Of a batch this line is reached
+        # once all its messages are acknowledged, so that a refused message of it stays in
+        # ``_nacks`` until then.
         position = message.position
         # The entry is done with as a whole: it need not come again.
         self._nacks.remove(position)
@@ -219,6 +237,8 @@ class TopicConsumer:
     def refuse(self, message: Message[Any] | MessageId) -> None:
         """Have a message delivered again later, together with its batch."""
         count = message.redelivery_count if isinstance(message, Message) else 0
+        # A bare id does not tell how often its message was delivered: it gets the delay of the
+        # first refusal.
         delay_s = self._settings.nack_delay(count)
         # All chunks come again, since a message is put together from its first chunk on.
         for position in (*message.chunks, message.position):
@@ -280,6 +300,9 @@ class TopicConsumer:
         """The messages of one entry that are not dead; the others become dead letters."""
         letters = self._letters
         assert letters is not None
+        # The broker counts: 0 for the first delivery. A count above the limit means that the last
+        # chance led to no letter, for example since its consumer was gone by then. Those messages
+        # never reach the user.
         count = messages[0].redelivery_count
         if count > letters.redeliveries_max:
             return [message for message in messages if not self._make_letter(message)]
@@ -300,6 +323,8 @@ class TopicConsumer:
         if isinstance(to, int):
             proto: MessageIdData | int = to
         else:
+            # A message in chunks is named by its last one, and can only be put together from the
+            # first.
             proto = to_proto(to.first_chunk or to)
             if to.batch_index > 0:  # of its batch, this message and those behind it are open
                 whole = (1 << max(to.batch_size, to.batch_index + 1)) - 1
@@ -318,6 +343,8 @@ class TopicConsumer:
         try:
             await self.channel.seek(proto, begin)
         except BaseException:
+            # Also where the outcome is unknown: the caller is told that the move failed, and a
+            # reader goes on from its old place.
             self._reading, self._sought = before
             raise
 
@@ -330,6 +357,9 @@ class TopicConsumer:
 
     def _entry_arrived(self, command: CommandMessage, buffer: bytes, start: int, end: int) -> None:
         """Open an entry and hand its messages on, or hold it until its schema is known."""
+        # The lane holds messages and ``_held`` entries; no more exact count is needed for a bound
+        # that a broker reaches only by ignoring permits. Both are dropped when the channel attaches
+        # again.
         if len(self._lane.messages) + len(self._held) > self._arrived_max:
             log.error("more messages than asked for", extra={"consumer": self.channel.title})
             self.channel.leave()
@@ -380,8 +410,11 @@ class TopicConsumer:
                 if each.batch_index < index and each.batch_acks is not None:
                     each.batch_acks.acknowledge(each.batch_index)
             messages = [each for each in messages if each.batch_index >= index]
+        # Behind the filters above: a message that they leave out must not become a letter.
         if self._letters is not None and messages:
             messages = self._without_dead(messages)
+        # At once, since no user takes them: a topic whose entries are all left out would otherwise
+        # use up its permits, and the broker would send no more.
         if len(messages) < entry.sent_messages:
             self.channel.return_permits(entry.sent_messages - len(messages))
         self.last_position = entry.position
@@ -410,6 +443,8 @@ class TopicConsumer:
             assert version is not None
             assert self._values is not None
             try:
+                # It asks again by itself, for as long as an operation may take. So the next round
+                # of this loop needs no delay of its own.
                 writer = await self._channels.schema(self._topic, version)
             except ClientError as error:
                 # A refusal is kept. A broker that cannot tell at the moment is asked again, as long
@@ -418,6 +453,8 @@ class TopicConsumer:
                     self._values.refuse(version, error)
             else:
                 self._values.learn(version, writer)
+        # Nothing is awaited since the loop found ``_held`` empty: an entry that comes from here on
+        # spawns the next task.
         self._is_learning = False
 
     def _forget_arrived(self) -> int:
@@ -442,5 +479,7 @@ class TopicConsumer:
         """Tell the broker what is acknowledged, and leave it. Closing twice is harmless."""
         self._held.clear()
         if self.channel.error is None:
+            # A group may go on without this topic. Messages of it could be received then, though
+            # not be acknowledged any more.
             self._queue.clear(self._lane)
             await self.channel.close()

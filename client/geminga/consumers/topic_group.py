@@ -28,6 +28,15 @@ log = logging.getLogger(__name__)
 OPENING_MAX = 100
 
 
+# The life of one topic in a group, once the group is open:
+#
+#   _join ─▶ in by_topic, not open ─▶ accepted: is_open ─▶ its channel ends ─▶ the group ends
+#                    │                       │                  │
+#                    │ refused               │ not listed       │ deleted, with a pattern
+#                    ▼                       ▼                  ▼
+#            taken out of by_topic; a later refresh may find the topic again
+#
+# While the group is being opened, a topic that is refused is the end of the group.
 class TopicGroup:
     """A ``TopicConsumer`` for each topic that ``source`` names.
 
@@ -112,6 +121,7 @@ class TopicGroup:
             wait_s = refresh_s
             if self._source.can_shrink:
                 gone = self.by_topic.keys() - {str(topic) for topic in topics}
+                # Sorted, since the order of a set differs from run to run.
                 for name in sorted(gone):
                     topic = self.by_topic[name]
                     # Removed before the wait: what happens to it meanwhile is no longer of the
@@ -127,6 +137,8 @@ class TopicGroup:
         start = None if self._spec.start is None else EARLIEST
         from_first = replace(self._spec, settings=settings, start=start)
         openings = self._openings(topics, from_first)
+        # All are awaited before any is looked at: a topic that is refused must not keep those
+        # behind it from being opened.
         for topic, error in zip(
             topics, await asyncio.gather(*openings, return_exceptions=True), strict=True
         ):
@@ -163,6 +175,8 @@ class TopicGroup:
         """Give each topic its share of the queue: at least one message."""
         if self.by_topic:
             size = self._spec.settings.receiver_queue_size
+            # Also among topics that are not open yet. With more topics than places in the queue the
+            # sum is larger than the queue: a topic without a permit would never be read.
             share = max(1, size // len(self.by_topic))
             for topic in self.by_topic.values():
                 topic.channel.limit_permits(share)
@@ -234,6 +248,7 @@ class TopicGroup:
             return
         self.end(error)
         # The other topics cannot be received from any more: their messages must go to others.
+        # As a task: this is a callback of a channel, which cannot wait for brokers.
         self._channels.spawn(self.close(), name=f"close {self._title}")
 
     async def close(self) -> None:

@@ -18,7 +18,9 @@ from geminga_runtime.errors import GemingaError
 
 log = logging.getLogger(__name__)
 
-# So many topics are asked for their number of partitions at the same time.
+# So many topics are asked for their number of partitions at the same time. A pattern may match
+# thousands, and a broker refuses what exceeds its bound for all clients together
+# (``maxConcurrentLookupRequest``).
 ASKED_AT_ONCE = 100
 
 
@@ -83,10 +85,15 @@ class PatternTopics:
         self._watched_on: Connection | None = None
         self._changed = asyncio.Event()
         self._namespace, local = namespace_and_rest(pattern.pattern)
+        # Names are compared without their domain: a pattern may match topics of both domains, as
+        # ``topics_mode`` says.
         self._text = f"{self._namespace}/{local}"
         self._pattern = re.compile(f"{re.escape(self._namespace)}/(?:{local})", pattern.flags)
         self._partitions = _Partitions(lookup)
         # The topics that matched in the last list, and the hash of that list.
+        # The hash is the broker's, and goes back with the next request: for a list of the same hash
+        # the broker sends no names (``CommandGetTopicsOfNamespaceResponse.changed``), and the last
+        # match stays valid.
         self._matching: list[TopicName] = []
         self._hash = ""
 
@@ -99,6 +106,8 @@ class PatternTopics:
         # another round.
         self._changed.clear()
         # The watch begins before the list is asked for: a change between the two would be missed.
+        # A connection that breaks sets ``_changed`` (``Connection.connection_lost``), which leads
+        # here at once, to a new watch on another connection.
         if self._watched_on is None or not self._watched_on.is_open:
             pattern = f"persistent://{self._text}"
             try:
@@ -159,7 +168,10 @@ class _Partitions:
 
         Raises ``ClientError``.
         """
+        # Topics that are not asked for any more are forgotten, or a pattern over many short-lived
+        # topics would fill the memory.
         self.known = {name: self.known[name] for name in names if name in self.known}
+        # A name with an index is a partition itself.
         to_ask = [name for name in names if name.partition_index < 0 and self.known.get(name) != 0]
         for start in range(0, len(to_ask), ASKED_AT_ONCE):
             some = to_ask[start : start + ASKED_AT_ONCE]
@@ -171,6 +183,8 @@ class _Partitions:
                 if isinstance(answer, BrokerBusy):
                     # Refused because so many were asked for together: alone it is answered.
                     count = await self.lookup.partitions(str(name))
+                # The answers before it are kept in ``known``. The next round asks again, since
+                # partitions may be added.
                 if isinstance(count, BaseException):
                     raise count
                 # Partitions never become fewer: a topic with fewer was deleted and created anew.
@@ -186,6 +200,8 @@ class _Partitions:
 def namespace_and_rest(pattern: str) -> tuple[str, str]:
     """The namespace that a pattern names, ``public/default`` if it names none, and the pattern of
     the names in it. Raises ``ValueError`` for a namespace that is a pattern itself."""
+    # A pattern may begin as a topic's name does, ``persistent://tenant/namespace/...``, or without
+    # the domain, or with the name alone.
     path = pattern.removeprefix("^").partition("://")[2] or pattern.removeprefix("^")
     parts = path.split("/", 2)
     if len(parts) < 3:

@@ -73,7 +73,10 @@ class Decryptor:
                     decrypt = AESGCM(data_key).decrypt
                     if len(self._decrypts) >= DATA_KEYS_KEPT_MAX:
                         del self._decrypts[next(iter(self._decrypts))]
+                    # Kept for the next payload even if this one fails below: the key was unwrapped,
+                    # only the body is damaged.
                     self._decrypts[wrapped.value] = decrypt
+                # A body that was changed on its way raises ``InvalidTag`` here.
                 return decrypt(metadata.encryption_param, body, None)
             except MissingExtra as error:
                 raise UnreadableMessage(str(error)) from error

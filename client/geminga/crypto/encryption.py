@@ -89,6 +89,9 @@ class Encryption:
             raise ValueError("key_names must be a list of at least one name")
 
 
+# ``_wrapped`` and ``_seal`` belong to one data key and change together. A message takes the first
+# in ``describe`` and the second in ``encrypt``, with no await in between: so the keys that it
+# carries open it.
 class Encryptor:
     """Encrypts the payloads of one producer, with a new data key every few hours.
 
@@ -101,6 +104,7 @@ class Encryptor:
         self._clock = clock
         # When the data key is due for renewal, in seconds of the clock.
         self._ends_s = 0.0
+        # At once: a key that cannot be used is an error of opening, and not of the first message.
         self._renew()
 
     def describe(self, metadata: MessageMetadata) -> None:
@@ -136,6 +140,7 @@ class Encryptor:
         except ImportError as error:
             raise MissingExtra("encryption", "encryption") from error
         data_key = secrets.token_bytes(DATA_KEY_BYTES)
+        # All or none: a message that some of its readers could not open would be lost to them.
         wrapped_keys: list[EncryptionKeys] = []
         for name in self._encryption.key_names:
             try:

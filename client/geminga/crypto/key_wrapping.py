@@ -85,6 +85,8 @@ def _wrap_by_curve(public_key: ec.EllipticCurvePublicKey, data_key: bytes) -> by
     )
     secret = ephemeral.exchange(ec.ECDH(), public_key)
     mac_key, key = _derived(point, secret, len(data_key))
+    # The key stream is as long as the data key and used once, since each wrapping has an ephemeral
+    # key of its own.
     sealed = _xor(data_key, key)
     return point + sealed + hmac.digest(mac_key, sealed + MAC_LENGTH_TAG, "sha1")
 
@@ -93,8 +95,11 @@ def _unwrap_by_curve(private_key: ec.EllipticCurvePrivateKey, wrapped: bytes) ->
     from cryptography.hazmat.primitives.asymmetric import ec
 
     curve = private_key.curve
+    # Other clients may write compressed points; this one never does.
     coordinates = 2 if wrapped[:1] == bytes([UNCOMPRESSED_POINT]) else 1
     point_bytes = 1 + coordinates * ((curve.key_size + 7) // 8)
+    # The size of the point follows from the curve, that of the MAC from its hash: no part has its
+    # size written down.
     point, sealed = wrapped[:point_bytes], wrapped[point_bytes:-MAC_BYTES]
     ephemeral = ec.EllipticCurvePublicKey.from_encoded_point(curve, point)
     secret = private_key.exchange(ec.ECDH(), ephemeral)
@@ -112,6 +117,8 @@ def _derived(point: bytes, secret: bytes, key_bytes: int) -> tuple[bytes, bytes]
     from cryptography.hazmat.primitives.kdf.x963kdf import X963KDF
 
     derivation = X963KDF(hashes.SHA1(), MAC_KEY_BYTES + key_bytes, None)
+    # The point is part of the secret (IEEE P1363a's DHAES mode): another point with the same secret
+    # gives other keys.
     derived = derivation.derive(point + secret)
     return derived[:MAC_KEY_BYTES], derived[MAC_KEY_BYTES:]
 

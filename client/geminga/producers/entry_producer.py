@@ -25,6 +25,13 @@ from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.clock import Clock
 
 
+# What exactly-once needs of each part:
+#
+# - The program sends the same entries with the same numbers again after a restart, from
+#   the one behind ``known_sequence_id`` on.
+# - The topic deduplicates by producer name and sequence id, and so drops what it has.
+# - This class stores no entry without those before it. Its state has one step, from open to failed
+#   (``_error``), and nothing is sent behind that step.
 class EntryProducer(AsyncClosable):
     """Publishes entries that the program cuts and numbers itself, to a topic without partitions or
     to one partition. Made by ``Client.entry_producer``; closed by ``close``, by ``async with``, or
@@ -72,6 +79,8 @@ class EntryProducer(AsyncClosable):
             settings,
             window=self._window,
             clock=clock,
+            # A batch has one callback for all its messages, so that its failure is reported here
+            # too: the first report counts.
             on_failure=lambda error, _: self._fail(error),
             on_end=self._fail,
         )
@@ -111,6 +120,8 @@ class EntryProducer(AsyncClosable):
             # For the metadata of the entry: all attributes of a single message, the key of a batch.
             first = decode_attributes(attributes[0])
         messages = len(payloads)
+        # One callback for the whole entry, in the place of its first message: an entry is stored or
+        # fails as a whole.
         batch = Batch(
             first,
             list(payloads),
@@ -130,11 +141,15 @@ class EntryProducer(AsyncClosable):
             if not free.done():
                 free.set_result(None)
 
+        # Half of the window, or each receipt would wake the program for a single entry. Both calls
+        # wake alike: ``send`` looks at ``_error`` itself.
         waiting = WindowWaiter(wake, wake, wants_half=True)
         self._window.enqueue(waiting)
         try:
             await free
         finally:
+            # Does nothing for a caller that was woken. One that was cancelled must not keep those
+            # behind it waiting.
             self._window.withdraw(waiting)
 
     async def flush(self) -> None:

@@ -202,11 +202,13 @@ def attributes_of(
             raise ValueError("a message has either deliver_at or deliver_after")
         if isinstance(deliver_after, timedelta):
             deliver_after = deliver_after.total_seconds()
+        # From the call on, and not from when the message leaves.
         deliver_at_ms = now_ms + round(deliver_after * 1000)
     event_time_ms = None if event_time is None else _ms_since_1970(event_time)
     # A copy: a message that leaves alone has its properties encoded only when it leaves, and its
     # user may change the mapping before that.
     copied = None if properties is None else dict(properties)
+    # In the order of the fields of ``MessageAttributes``.
     given = (key, ordering_key, copied, event_time_ms, deliver_at_ms, replicate_to)
     return (None if given == NOTHING else MessageAttributes(*given)), sequence_id
 
@@ -214,5 +216,6 @@ def attributes_of(
 def _ms_since_1970(time: datetime | int) -> int:
     """A time as messages carry it; a ``datetime`` without a time zone is local time."""
     if isinstance(time, datetime):
+        # Whole milliseconds by division of integers: ``timestamp()`` is a float, which rounds.
         return (time.astimezone(UTC) - EPOCH) // timedelta(milliseconds=1)
     return time

@@ -40,6 +40,16 @@ TURN_BYTES = 128 * 1024
 TURN_MESSAGES = 100
 
 
+# The way of a message. From the value to the open batch nothing is awaited but a place in the
+# window, for which callers wait in order: so messages keep the order of the calls.
+#
+#   value ─▶ payload ─▶ partition ─▶ TopicProducer: a place in the window, an open batch
+#                                                        │ full, old enough, or awaited
+#                                                        ▼
+#   place given back ◀─ callback ◀─ receipt, error ◀─ ProducerChannel: kept until then
+#
+# A call that raises has taken no place, and its callback is not called. Of every other call the
+# callback is called once, and the place is given back once.
 class Producer(AsyncClosable, Generic[ValueT]):
     """Publishes messages to a topic. Made by ``Client.producer``; closed by ``close``, by
     ``async with``, or by the client:
@@ -136,6 +146,8 @@ class Producer(AsyncClosable, Generic[ValueT]):
             # Partitions are found by their places in the list.
             self._parts[:0] = self._new_parts(before, replace(self._settings, name=self.name))
         await self._open_partitions(partitions)
+        # Started last: until then ``_open_parts`` takes a failure for one of the opening, and
+        # closes all.
         self._watch = self._channels.spawn(
             self._watch_partitions(), name=f"the partitions of {self._topic}"
         )
@@ -354,7 +366,8 @@ class Producer(AsyncClosable, Generic[ValueT]):
             key, properties = attributes.partition_key, attributes.properties
         parts = self._parts
         # Messages without a key stay with one partition while its batch is open: spread over all of
-        # them, each would leave in a small batch of its own.
+        # them, each would leave in a small batch of its own. ``turn`` is that of the last message,
+        # before the router goes on to the next.
         has_open_batch = parts[self._router.turn(len(parts))].has_open_batch
         message = RoutedMessage(payload, key, properties or {})
         return parts[self._router.partition(message, len(parts), has_open_batch=has_open_batch)]
@@ -392,13 +405,15 @@ class Producer(AsyncClosable, Generic[ValueT]):
         # ``ready`` has no message that could time out.
         if timeout_s is not None and not wants_half:
             timer = self._loop.call_later(timeout_s, expire, timeout_s)
+        # Behind those that wait already: the window counts as full for every other message
+        # meanwhile.
         self._window.enqueue(waiting)
         try:
             return await outcome
         finally:
             if timer is not None:
                 timer.cancel()
-            # A caller that was cancelled must not be admitted later, when no one waits for its
+            # A caller that was cancelled must not be admitted later, when no call waits for its
             # message.
             if outcome.cancelled():
                 self._window.withdraw(waiting)

@@ -37,9 +37,10 @@ class MemoryLimit:
     # At least 1, or nothing could ever be sent: ``connect`` refuses less.
     bytes_max: int = MEMORY_LIMIT_BYTES
     used_bytes: int = 0
-    # The windows that have waiters, longest first. What one producer releases may let the waiter of
-    # another one in, so a release looks at all of them. A dict for its order: a set's order would
-    # differ from run to run.
+    # The windows that have waiters, and no others, longest first: a window enters with its first
+    # waiter, and leaves with its last. What one producer releases may let the waiter of another one
+    # in, so a release looks at all of them. A dict for its order: a set's order would differ from
+    # run to run.
     windows_waiting: dict[SendWindow, None] = field(default_factory=dict["SendWindow", None])
 
     def release(self, payload_bytes: int) -> None:
@@ -92,9 +93,7 @@ class SendWindow:
     def release(self, messages: int, payload_bytes: int) -> None:
         """Count messages as settled: stored or failed."""
         self.messages -= messages
-        if self.waiters:
-            # ``admit`` may have taken this window out while other producers held all the memory.
-            self.memory.windows_waiting[self] = None
+        # Behind the count of messages, which the waiters that this admits look at.
         self.memory.release(payload_bytes)
 
     def enqueue(self, waiter: WindowWaiter) -> None:
@@ -104,6 +103,7 @@ class SendWindow:
 
     def withdraw(self, waiter: WindowWaiter) -> bool:
         """Take a waiter out that has given up; says whether it still waited."""
+        # It was called already, or the producer has ended.
         if waiter not in self.waiters:
             return False
         self.waiters.remove(waiter)
@@ -122,6 +122,8 @@ class SendWindow:
                 or memory.used_bytes * share >= memory.bytes_max
             ):
                 return
+            # Looked at anew in each round: the waiter takes its place within this call, and may
+            # leave none.
             self.waiters.popleft().enter()
         # No waiter is left, so that releases need not look here.
         memory.windows_waiting.pop(self, None)

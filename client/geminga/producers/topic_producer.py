@@ -55,6 +55,10 @@ class _EarlyMessage(NamedTuple):
     at_once: bool
 
 
+# A message is in one of three places, in this order, and holds its place in the window in all of
+# them: ``_early`` (no broker has accepted the part yet), ``_open`` (its batch has not left),
+# ``channel.pending`` (it has no receipt). None overtakes another: whatever sends calls
+# ``send_batches`` first.
 class TopicProducer:
     """The part of a producer that publishes to one topic or partition.
 
@@ -157,6 +161,8 @@ class TopicProducer:
             self._begin_to_start()
 
     def _fail_early(self, error: ClientError) -> None:
+        # Emptied first: a callback below may send another message, which then waits for the next
+        # start.
         early, self._early = self._early or (), deque()
         for each in early:
             # The place first: its callback may send another message at once.
@@ -292,6 +298,7 @@ class TopicProducer:
         if self._settings.chunking:
             if body_bytes > message_bytes_max and self._chunk_bytes(len(encoded)) < CHUNK_BYTES_MIN:
                 raise MessageTooLarge(len(encoded), message_bytes_max)
+            # A chunk is never larger; whether its attributes fit is checked last.
             body_bytes = min(body_bytes, message_bytes_max)
         if body_bytes > message_bytes_max and self._compressor is not None:
             # It is compressed once more when it is sent: large messages that shrink so far are
@@ -345,6 +352,8 @@ class TopicProducer:
                 self.channel.send(self._payload(metadata, body), first, batch)
             return
         metadata.num_messages_in_batch = messages
+        # A topic that deduplicates notes this one as the producer's last, and knows the batch by
+        # the first.
         metadata.highest_sequence_id = last
         if batch.attributes is not None:
             batch.attributes.describe_keys(metadata)
@@ -371,6 +380,7 @@ class TopicProducer:
         for chunk_id in range(batch.num_sends):
             metadata.chunk_id = chunk_id
             chunk = body[chunk_id * chunk_bytes : (chunk_id + 1) * chunk_bytes]
+            # Encrypted one by one, since a consumer decrypts each chunk before it joins them.
             payload = self._payload(metadata, chunk)
             self.channel.send(payload, metadata.sequence_id, batch, is_chunk=True)
 
@@ -451,6 +461,7 @@ class TopicProducer:
         if self._starting is not None:
             await asyncio.wait([self._starting])
         self.send_batches()
+        # Receipts come in the order of sending, so that one future for the last batch is enough.
         if self._last is not None:
             flushed: asyncio.Future[None] = self._loop.create_future()
             self._flushing.append((self._last, flushed))
@@ -472,6 +483,7 @@ class TopicProducer:
         # Messages that wait for the start are sent if it comes in time; else they fail with the end
         # of the channel.
         if self._starting is not None:
+            # ``wait`` neither raises what the task raised nor cancels it.
             await asyncio.wait([self._starting], timeout=self._settings.close_timeout_s)
         self.send_batches()
         await self.channel.close()

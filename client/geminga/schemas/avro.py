@@ -75,6 +75,7 @@ class AvroSchema(Generic[RecordT]):
         # The usual case needs no second schema, and no resolution of fields.
         if writer.definition == self.schema_info.definition:
             return self.decode
+        # Parsed and matched once for each version, and kept by the lambda below.
         written = parse(json.loads(writer.definition))
         read = with_names_of(written, self._parsed)
         from_avro = self._kind.from_avro
@@ -110,6 +111,10 @@ def decode(payload: bytes, written: Any, read: Any) -> Any:  # noqa: ANN401 - va
         raise ValueError(f"the payload is none of this schema: {wrong!r}") from wrong
 
 
+# An example. ``written`` is ``com.shop.Order`` with a field of ``com.shop.Item``, ``read`` is
+# ``Order`` with a field of ``Line``. The library would refuse the pair for its names alone. With
+# ``com.shop.Order`` as an alias of ``Order``, and ``com.shop.Item`` as one of ``Line``, it reads
+# them by their fields.
 def with_names_of(written: Any, read: Any) -> Any:  # noqa: ANN401 - what ``parse`` returns
     """The parsed schema ``read``, with the names that its records have in ``written`` as aliases:
     those of the records in the same places.
@@ -129,9 +134,12 @@ def with_names_of(written: Any, read: Any) -> Any:  # noqa: ANN401 - what ``pars
     while pending:
         writer, reader = pending.pop()
         writer, reader = _defined(writer, theirs), _defined(reader, ours)
+        # A union on the writer's side: any of its branches may be in the payload.
         if isinstance(writer, list):
             pending.extend((branch, reader) for branch in writer)
         elif isinstance(reader, list):
+            # Only the branch that will be read: an alias in another one could make the library
+            # choose that.
             pending.extend((writer, branch) for branch in _branch_for(writer, reader, ours))
         elif not _are_alike(writer, reader):
             continue
@@ -144,6 +152,8 @@ def with_names_of(written: Any, read: Any) -> Any:  # noqa: ANN401 - what ``pars
                 reader["aliases"] = [*reader.get("aliases", ()), names[0]]
             types = {field["name"]: field["type"] for field in writer["fields"]}
             for field in reader["fields"]:
+                # A field is found by its name in the writer, or else by the first of its own
+                # aliases.
                 known = [
                     name for name in (field["name"], *field.get("aliases", ())) if name in types
                 ]
@@ -162,6 +172,8 @@ def _records_in(parsed: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
         elif isinstance(each, dict):
             pending.extend(each[of] for of in ("items", "values") if of in each)
             if each["type"] == "record":
+                # A record is defined once and named from then on, so that this ends for a record
+                # that contains itself.
                 found[each["name"]] = each
                 pending.extend(field["type"] for field in each["fields"])
     return found

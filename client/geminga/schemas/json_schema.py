@@ -34,6 +34,8 @@ class JsonSchema(Generic[RecordT]):
         self._kind = None if definition is not None else kind_of(record)
         # A pydantic model reads, checks and writes its JSON itself.
         self._is_model = hasattr(record, "model_validate_json")
+        # Made once: registries compare the text of definitions, which must be the same for every
+        # producer of this schema.
         made = definition if self._kind is None else json_definition(self._kind.definition)
         self.schema_info = SchemaInfo(
             SchemaType.JSON, "JSON", json.dumps(made).encode(), properties or {}
@@ -49,6 +51,7 @@ class JsonSchema(Generic[RecordT]):
         # A model knows how values of its fields are written.
         if self._is_model:
             return cast("Any", value).model_dump_json().encode()  # type: ignore[no-any-return]
+        # With a definition the value is JSON's own: nothing is converted.
         plain = value if self._kind is None else self._kind.to_json(value)
         # Without spaces, and letters as they are: brokers store it, and no person reads it there.
         return json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode()

@@ -45,10 +45,13 @@ class KeyValueSchema(Generic[KeyT, ValueT]):
         # Definition and properties of both are joined as Pulsar's ``KeyValueSchemaInfo`` does.
         self._key = key
         self._value = value
+        # Read by producers and consumers: a separated key is put into the metadata and taken from
+        # there by them, not here.
         self.encoding = KeyValueEncoding(encoding)
         parts: dict[str, Schema[Any]] = {"key": key, "value": value}
         properties = {"kv.encoding.type": str(self.encoding)}
         definitions: list[bytes] = []
+        # The names of the properties are upstream's; other programs read them in the registry.
         for part, schema in parts.items():
             # A part without a schema is bytes.
             info = schema.schema_info or SchemaInfo(SchemaType.NONE, "Bytes")
@@ -126,6 +129,8 @@ def parts_of(info: SchemaInfo) -> list[SchemaInfo]:
     parts: list[SchemaInfo] = []
     for part, definition in zip(("key", "value"), split(info.definition), strict=True):
         try:
+            # Upstream's name of the type. ``BYTES``, its name for a part without a schema, is none
+            # here.
             kind = SchemaType[info.properties[f"{part}.schema.type"]]
             properties = json.loads(info.properties.get(f"{part}.schema.properties") or "{}")
         except (KeyError, ValueError) as wrong:
@@ -155,6 +160,7 @@ def split(payload: bytes) -> tuple[bytes | None, bytes | None]:
         # Checked before the cut: a slice beyond the end would be short in silence.
         if size < -1 or begin + size > len(payload):
             raise ValueError(f"a part should have {size} bytes, and {len(payload) - begin} follow")
+        # A null part has a size and no bytes.
         end = begin + max(size, 0)
         parts.append(None if size == -1 else payload[begin:end])
     # Or a payload of another schema might pass for a pair.

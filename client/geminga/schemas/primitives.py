@@ -139,6 +139,7 @@ class _Real(_Number[float]):
         # Whole numbers as well, as everywhere in Python.
         try:
             return self._form.pack(_checked(value, (float, int)))
+        # ``struct`` raises the second for a number beyond the range of the form.
         except (error, OverflowError) as wrong:
             raise ValueError(f"{value} is too large for {self!r}") from wrong
 
@@ -157,6 +158,8 @@ class DoubleSchema(_Real):
     _form = Struct(">d")
 
 
+# ``DateSchema`` and ``TimestampSchema`` have the same bytes; they differ in the type that brokers
+# compare, and in Java's class.
 class _Milliseconds(_Primitive[datetime]):
     def encode(self, value: datetime, /) -> bytes:
         """Milliseconds since 1970. Raises ``TypeError``, or ``ValueError`` for a value without a

@@ -111,6 +111,7 @@ def definition_of(descriptor: Descriptor) -> bytes:
     add(descriptor.file)
     # Deterministic: registries compare definitions byte by byte.
     described = FileDescriptorSet(file=files.values()).SerializeToString(deterministic=True)
+    # The names of the three are those of Java's ``ProtobufNativeSchemaData``.
     return json.dumps(
         {
             "fileDescriptorSet": b64encode(described).decode(),
@@ -131,6 +132,9 @@ def class_of(definition: bytes) -> type[Message]:
         for file in described.file:
             pool.Add(file)
         found = pool.FindMessageTypeByName(content["rootMessageTypeName"])
+    # A definition comes from the registry, where any program may have put it: a pool raises
+    # ``TypeError`` for files that do not fit to each other.
     except (KeyError, TypeError, ValueError, DecodeError) as wrong:
         raise ValueError(f"these are no descriptors of a Protobuf message: {wrong}") from wrong
+    # The class keeps the pool alive.
     return message_factory.GetMessageClass(found)

@@ -97,6 +97,7 @@ class _Definitions:
             return name if is_short else full
         # Before its fields: a message may contain itself, and is named there.
         self.defined.add(full)
+        # The order of the keys is that of Java's writer, as the text is compared.
         is_enum = isinstance(described, EnumDescriptor)
         made: dict[str, Any] = {"type": "enum" if is_enum else "record", "name": name}
         if namespace != around:
@@ -118,6 +119,7 @@ class _Definitions:
             kind = self.of(field.enum_type, around)
         else:
             kind = _SINGLE[field.type]
+        # In this order: a map is a repeated field of messages, and a repeated field is never null.
         if field.is_repeated:
             return {"name": field.name, "type": {"type": "array", "items": kind}, "default": []}
         # A required field is always there: it has no default.
@@ -156,6 +158,8 @@ def _namespace(described: Descriptor | EnumDescriptor) -> str | None:
     """The package and the Java class that contain the class of a message; a dot precedes the class
     even without a package."""
     options = described.file.GetOptions()
+    # The class around the class of a message: of nested messages the outer ones, and around all of
+    # them that of the file, unless each message has a file of its own (``java_multiple_files``).
     classes: list[str] = []
     containing = described.containing_type
     while containing is not None:

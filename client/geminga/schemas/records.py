@@ -55,6 +55,8 @@ def _same(value: Any) -> Any:  # noqa: ANN401 - any value
     return value
 
 
+# A value goes through four converters, two for each encoding. ``_same`` stands for "takes it as it
+# is", so that a container can see that its items need no conversion (``_wrapped``).
 @dataclass(frozen=True, slots=True)
 class Kind:
     """What one type of Python is in a schema."""
@@ -145,6 +147,8 @@ class _Kinds:
         definition: dict[str, Any] = {"type": "record", "name": hint.__name__, "fields": []}
         made = self.made[hint] = Kind(
             definition,
+            # The validation of a model converts what its fields need, so that the kinds of fields
+            # are used for the definition alone.
             lambda value: value.model_dump(mode="json"),
             hint.model_validate,
             lambda value: value.model_dump(mode="python"),
@@ -193,6 +197,8 @@ class _Kinds:
             if field.default_factory is not dataclasses.MISSING:
                 default = field.default_factory()
             definition["fields"].append(_described(field.name, kind, default))
+            # Optional without a default, so that Avro has null for it; the class would refuse to be
+            # made without the argument.
             if default is _NONE and isinstance(kind.definition, list):
                 absent[field.name] = None
         return made
@@ -215,6 +221,7 @@ def _described(name: str, kind: Kind, default: object) -> dict[str, Any]:
     return made
 
 
+# Members by their names, and not by their values, which may be of any type.
 def _enum(hint: type[Enum]) -> Kind:
     def member(name: Any) -> Enum:  # noqa: ANN401 - a name, if it is right
         try:

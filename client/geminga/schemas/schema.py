@@ -45,6 +45,9 @@ def proto_of(info: SchemaInfo) -> api.Schema:
     )
 
 
+# A fourth member is looked for, and is no part of the protocol: ``reader_of(writer)``, of schemas
+# that read a payload by the schema that it was written with (``ValueReader``). A schema without it
+# reads the payloads of every version of the topic's schema with ``decode``.
 class Schema(Protocol[ValueT]):
     """Turns values into the payloads of messages, and back.
 

@@ -63,7 +63,7 @@ final class Cluster {
         return found.group(1);
     }
 
-    /** The name of a topic that nobody used before. */
+    /** The name of a topic that no test has used before. */
     static String newTopic() {
         return "persistent://" + NAMESPACE + "/" + newName("topic");
     }

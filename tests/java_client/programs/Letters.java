@@ -38,7 +38,7 @@ final class Letters {
                 }
             }
             Expect.eventually(true, () -> cluster.admin.topics().getList(Cluster.NAMESPACE).contains(letters), "it is made");
-            // Made together with the topic, so that no letter is lost before somebody reads them.
+            // Made together with the topic, so that no letter is lost before a consumer reads them.
             Expect.equal(List.of("kept"), cluster.admin.topics().getSubscriptions(letters), "its subscriptions");
             try (Consumer<byte[]> reader = consuming(letters).subscriptionName("kept").subscribe()) {
                 Message<byte[]> letter = receive(reader);

@@ -49,7 +49,7 @@ final class Reading {
         String topic = Cluster.newTopic();
         try (Producer<String> producer = cluster.producing(topic).batchingMaxMessages(BATCH)
                 .batchingMaxPublishDelay(1, TimeUnit.HOURS).create()) {
-            cluster.consuming(topic).subscribe().close(); // else nobody would need the first ledgers
+            cluster.consuming(topic).subscribe().close(); // else no subscription would need the first ledgers
             for (String prefix : LEDGERS) {
                 Cluster.send(producer, prefix, LEDGER);
                 cluster.admin.topics().unload(topic);

@@ -73,7 +73,7 @@ class FakeNetwork:
             await asyncio.get_running_loop().create_future()
         acceptor = self.acceptors.get((host, port))
         if acceptor is None:
-            raise ConnectionRefusedError(f"nobody listens on {host}:{port}")
+            raise ConnectionRefusedError(f"nothing listens on {host}:{port}")
         protocol = factory()
         assert isinstance(protocol, asyncio.Protocol)
         server = acceptor()

@@ -43,7 +43,7 @@ async def test_what_is_awaited_stays_open() -> None:
     assert door.closed_by == []
 
 
-async def test_what_is_entered_is_closed_at_the_end_and_told_how_that_came() -> None:
+async def test_leaving_the_block_closes_what_was_opened_with_the_blocks_error() -> None:
     door = Door()
     async with Opening(opened(door)) as entered:
         assert entered is door

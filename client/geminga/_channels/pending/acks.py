@@ -40,6 +40,8 @@ class Acks:
     individual: dict[Position, OpenIndexes | None]
 
 
+# Nothing in ``individual`` is covered by ``cumulative``: its entries lie behind that one, or are
+# that one itself if it is acknowledged in part.
 @dataclass(slots=True, eq=False)
 class AckGroup:
     """Collects acknowledgements until they are taken, in the form of ``Acks``."""
@@ -62,6 +64,7 @@ class AckGroup:
             return
         self.individual[position] = open_indexes
         if len(self.individual) > self.held_max:
+            # The one that was acknowledged first.
             del self.individual[next(iter(self.individual))]
 
     def acknowledge_up_to(
@@ -80,6 +83,7 @@ class AckGroup:
         """Take out what was collected; the group is empty afterwards."""
         acks = Acks(self.cumulative, self.cumulative_open, self.individual)
         self.cumulative = self.cumulative_open = None
+        # A new dict: the old one belongs to ``acks`` now.
         self.individual = {}
         return acks
 

@@ -35,6 +35,12 @@ class ReceiptOutOfOrder(GemingaError):
     """A receipt came for a later SEND than the oldest unconfirmed one."""
 
 
+#    the next receipt is for this one
+#    ▼
+#    4    5 refused    6    7    ◀── add
+#
+# 5 is reported when 4 has its receipt, and only then is the receipt of 6 in its turn. On a new
+# connection 4, 6 and 7 are sent again.
 @dataclass(slots=True, eq=False)
 class PendingSends(Generic[ContextT]):
     """A queue of ``PendingSend``, bounded by ``sends_max`` and ``bytes_max``.
@@ -45,7 +51,8 @@ class PendingSends(Generic[ContextT]):
 
     sends_max: int
     bytes_max: int
-    # In the order of sending, which is that of their sequence ids; read by the owner, changed here.
+    # In the order of sending, in which sequence ids never go down; the chunks of one message share
+    # one. Read by the owner, changed here.
     sends: deque[PendingSend[ContextT]] = field(
         default_factory=deque[PendingSend[ContextT]], init=False
     )
@@ -89,6 +96,7 @@ class PendingSends(Generic[ContextT]):
         its first.
         """
         for send in self.sends:
+            # For a single message the second is 0.
             last = max(send.sequence_id, send.highest_sequence_id)
             if send.sequence_id <= sequence_id <= last and send.refusal is None:
                 send.refusal = refusal
@@ -105,6 +113,7 @@ class PendingSends(Generic[ContextT]):
     def expire(self, now_s: float) -> list[PendingSend[ContextT]]:
         """Take out what has reached its deadline by ``now_s``; by infinity everything has."""
         expired: list[PendingSend[ContextT]] = []
+        # The queue is in the order of the deadlines: all of one producer have the same timeout.
         while self.sends and self.sends[0].deadline_s <= now_s:
             expired.append(self._take())
         return expired

@@ -40,6 +40,17 @@ class _IncompleteMessage:
     positions: list[Position] = field(default_factory=list[Position])
 
 
+# What may become of a chunk, by its index and by how many chunks of its message are here:
+#
+#   index 0                  begins the message; what was here of it is dropped
+#   index = number here      joins it; the last one makes the message whole
+#   its entry is here        a repetition: ignored
+#   else, and old            given up (``on_expired``): it would come again without end
+#   else                     out of order: all that is here comes again (``on_dropped``)
+#
+# An entry that is here ends in a whole message, which acknowledges it, or in one of the two
+# callbacks. Those that index 0 or ``clear`` drops do not: they come again when the broker delivers
+# once more what is not acknowledged.
 @dataclass(slots=True, eq=False)
 class PendingChunks:
     """Chunks whose message is not whole yet, of ``messages_max`` messages at most."""
@@ -136,6 +147,8 @@ class PendingChunks:
         ):
             self.on_expired(position)
             return
+        # The producer's clock is compared with this machine's, since nothing tells how long the
+        # chunk has been delivered in vain.
         age_ms = self.clock.wall_ms() - metadata.publish_time
         if age_ms > self.timeout_s * 1000:
             # The chunks before it have expired, or its producer died before it sent them. Asked for

@@ -38,7 +38,9 @@ class Entry:
     # The messages to receive: none of an entry that cannot be opened, and of a batch those that
     # were not acknowledged before or compacted away.
     messages: list[Message[Any]]
-    # How many messages the broker counted against the permits.
+    # What the broker counted against the permits, by the metadata: 1, or all messages of a batch.
+    # Of a batch that its cursor has acknowledged in part the broker counts only those that are
+    # open.
     sent_messages: int
     # Why the entry cannot be opened.
     error: UnreadableMessage | None = None
@@ -78,6 +80,7 @@ class BodyOpener:
             if whole is None:
                 return None
             body, chunks = whole.body, whole.earlier
+        # Behind the joining of chunks: ``uncompressed_size`` is that of the whole message.
         if metadata.compression:
             body = decompress(metadata.compression, body, metadata.uncompressed_size)
         return Body(body, chunks)
@@ -129,10 +132,14 @@ class EntryOpener:
             if body is None:
                 return Entry(position, [], 1)
             delivery.chunks = body.earlier
+            # A producer never cuts a batch into chunks. An entry that claims to be both is read as
+            # one message.
             if is_batch and not body.earlier:
                 return _open_batch(delivery, command, body.content)
         except UnreadableMessage as error:
             return Entry(position, [], sent_messages, error)
+        # A damaged entry must not reach the connection, which takes a ``WireError`` for a broker
+        # that speaks no Pulsar, and gives it up.
         except WireError as error:
             return Entry(position, [], sent_messages, UnreadableMessage(str(error)))
         return Entry(position, [Message(body.content, delivery)], 1)
@@ -156,6 +163,8 @@ def _open_batch(delivery: Delivery, command: api.CommandMessage, body: bytes) ->
     messages: list[Message[Any]] = []
     ack_set = command.ack_set
     for batch_index, (single, data) in enumerate(split_batch_lazily(body, num_messages)):
+        # Metadata that stay bytes hold a size and a sequence id alone, and no such mark
+        # (``split_batch_lazily``).
         is_gone = not isinstance(single, bytes) and single.compacted_out
         if is_gone or (ack_set and is_acknowledged(ack_set, batch_index)):
             # Counted as done, so that the batch is acknowledged once the others are.

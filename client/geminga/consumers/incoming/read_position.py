@@ -40,6 +40,8 @@ class ReadPosition:
         if self.last is not None:
             return to_proto(self.last.id)
         start = self.start
+        # A broker begins behind the id that it is given, so that the first entry wanted is named by
+        # the one before it.
         if self.is_inclusive and start.batch_index < 0 and 0 <= start.entry_id < LATEST.entry_id:
             # Behind the entry before it, whether there is such an entry or not.
             return to_proto(MessageId(start.ledger_id, start.entry_id - 1))
@@ -77,6 +79,8 @@ class ReadPosition:
             return last.position > from_proto(answer.consumer_mark_delete_position).position
         begin, end = _place(self.start), _place(last)
         if self.start.batch_index < 0:
+            # Both without their batch index, or a start that is an entry would lie before each
+            # message in it.
             begin, end = (*self.start.position, -1), (*last.position, -1)
         return end > begin or (end == begin and self.is_inclusive)
 

@@ -66,6 +66,8 @@ class ValueReader:
         except (ValueError, RecursionError) as wrong:  # the latter for one that is nested too deep
             self.refuse(version, wrong)
         else:
+            # The writer decides where the key is, whatever the reader's schema says:
+            # ``kv.encoding.type`` is upstream's property (``KeyValueSchemaInfo``).
             encoding = writer.properties.get("kv.encoding.type")
             is_separated = encoding == KeyValueEncoding.SEPARATED
             self._keep(version, _Version(read, is_separated, writer))
@@ -80,9 +82,13 @@ class ValueReader:
 
     def _keep(self, version: bytes, known: _Version) -> None:
         if len(self._versions) >= VERSIONS_KEPT_MAX:
+            # The oldest. A message of that version that is still in the queue is then read by the
+            # schema's own definition.
             del self._versions[next(iter(self._versions))]
         self._versions[version] = known
 
+    # Called from ``Message.value``, when the user asks for it: a value that cannot be read is an
+    # error there, and costs no other message anything.
     def value(self, message: Message[Any]) -> Any:  # noqa: ANN401 - whatever the schema makes
         """The message's value; raises what the schema raises."""
         known = self._version(message)

@@ -59,6 +59,7 @@ class MessageAttributes:
             with suppress(TypeError):
                 encoded = _encode_properties(self.properties.items()) if self.properties else b""
                 return encoded if self.key is None else encoded + _encode_key(self.key)
+        # The rest is left to protobuf, which also raises for what is no text.
         single = SingleMessageMetadata(
             properties=key_values(self.properties),
             partition_key=self.partition_key,
@@ -72,6 +73,7 @@ class MessageAttributes:
             single.null_value = True
         if self.has_null_key:
             single.null_partition_key = True
+        # Partial: the payload's size, a required field, is written behind it when the batch leaves.
         return single.SerializePartialToString()
 
     def describe(self, metadata: MessageMetadata) -> None:

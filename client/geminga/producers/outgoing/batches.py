@@ -73,6 +73,9 @@ class Batch:
         return len(self.payloads)
 
 
+# How the fields belong together: ``batches`` is empty exactly while ``_newest`` is ``None``, and
+# ``_plain`` is then ``None``, too. The limits hold for all batches together, although each of them
+# becomes an entry of its own: so no entry can exceed what the broker takes.
 @dataclass(slots=True, eq=False)
 class OpenBatches:
     """The batches of one producer that have not left yet: one, or one for each key.
@@ -148,6 +151,8 @@ class OpenBatches:
             self._newest = batch
         if callback is not None:
             batch.callbacks.append((len(batch.payloads), callback))
+        # A batch is numbered by the user from its first message on, or not at all. Messages without
+        # a number of their own then follow the one before them.
         if batch.sequence_ids is not None:
             following = batch.sequence_ids[-1] + 1
             batch.sequence_ids.append(following if sequence_id is None else sequence_id)

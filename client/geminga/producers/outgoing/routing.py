@@ -56,6 +56,7 @@ def murmur3_hash(key: str) -> int:
         code = (code << 13 | code >> 19) & 0xFFFF_FFFF
         code = (code * 5 + 0xE654_6B64) & 0xFFFF_FFFF
     # The last block, of 0 to 3 bytes, is mixed, and not rotated.
+    # Of no bytes this is 0, and leaves the hash as it is.
     code ^= _mixed(int.from_bytes(text[whole:], "little")) ^ len(text)
     code = ((code ^ code >> 16) * 0x85EB_CA6B) & 0xFFFF_FFFF
     code = ((code ^ code >> 13) * 0xC2B2_AE35) & 0xFFFF_FFFF
@@ -83,6 +84,7 @@ def boost_hash(key: str) -> int:
         blocks.append(rest[0] | rest[middle] << 8 * middle | rest[end] << 8 * end)
     else:
         blocks.append(0)
+    # Of the seed, which is 0, and the step.
     offset = _folded(_BOOST_STEP)
     code = offset ^ len(text)
     for block in blocks:
@@ -132,6 +134,8 @@ class PartitionRouter:
             raise ValueError(f"{hashing!r} is no hash: java_string, murmur3 or boost")
         self._router = router
         self._hash = HASHES[hashing]
+        # Counts all turns; the remainder is taken only where a partition is chosen, since their
+        # number may grow.
         self._turn = first
 
     def partition(self, message: RoutedMessage, partitions: int, *, has_open_batch: bool) -> int:

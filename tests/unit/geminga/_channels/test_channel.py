@@ -127,7 +127,7 @@ async def test_a_broker_that_stays_away_is_given_up_where_that_is_wanted(
         assert str(channel.error) == (
             "the consumer of persistent://public/default/t for s lost its broker, and none "
             "accepted it again within 60 s: "
-            "broker:6650 cannot be reached: nobody listens on broker:6650"
+            "broker:6650 cannot be reached: nothing listens on broker:6650"
         )
         assert ended == [pytest.approx(killed_s + 60, abs=0.1)]
         attempts_then = len(network.connects)

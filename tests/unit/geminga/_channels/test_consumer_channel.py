@@ -211,7 +211,7 @@ async def test_without_a_broker_coming_back_redelivers_everything(
 # ---- the subscription
 
 
-async def test_seeking_makes_what_came_and_what_was_said_of_it_void(
+async def test_a_seek_drops_what_came_before_it_and_its_acknowledgements(
     receiver: Receiver, broker: FakeBroker
 ) -> None:
     channel = receiver.channel

@@ -196,7 +196,9 @@ async def test_an_error_about_the_connection_itself_ends_it(
     await connection.closed()
 
 
-async def test_what_nobody_waits_for_is_ignored(network: FakeNetwork, broker: FakeBroker) -> None:
+async def test_answers_and_commands_for_closed_channels_are_ignored(
+    network: FakeNetwork, broker: FakeBroker
+) -> None:
     connection = await connect(network)
     await connection.ready()
     broker.session.write(
@@ -208,7 +210,7 @@ async def test_what_nobody_waits_for_is_ignored(network: FakeNetwork, broker: Fa
         answers.encode_reached_end_of_topic(5),
         encode_command(CHALLENGE),
     )
-    broker.deliver(0, b"for nobody", consumer_id=5)
+    broker.deliver(0, b"for a closed consumer", consumer_id=5)
     answer = await connection.request(clone(LOOKUP))
     assert answer.type == BaseCommand.LOOKUP_RESPONSE
 

@@ -21,7 +21,7 @@ ROUTE = Route(BrokerAddress("broker", 6650))
 
 
 @pytest.mark.usefixtures("broker")
-async def test_all_who_ask_share_one_connection(network: FakeNetwork) -> None:
+async def test_all_callers_share_one_connection(network: FakeNetwork) -> None:
     async with ConnectionPool(network, ConnectionOptions()) as connections:
         first, *others = await asyncio.gather(*[connections.get(ROUTE) for _ in range(5)])
         assert all(other is first for other in others)
@@ -81,7 +81,7 @@ async def test_a_broker_behind_a_proxy_has_a_connection_of_its_own(
         assert [c.connect.proxy_to_broker_url for c in broker.received] == ["", "hidden:6650"]
 
 
-async def test_nobody_there_is_an_error_for_all_who_wait(network: FakeNetwork) -> None:
+async def test_an_unreachable_broker_is_an_error_for_all_callers(network: FakeNetwork) -> None:
     async with ConnectionPool(network, ConnectionOptions()) as connections:
         results = await asyncio.gather(
             *[connections.get(ROUTE) for _ in range(3)], return_exceptions=True
@@ -104,7 +104,9 @@ async def test_a_broker_that_does_not_answer_is_not_waited_for(
         await until(lambda: not broker.open_sessions)
 
 
-async def test_a_refusal_is_told_to_who_asked(network: FakeNetwork, broker: FakeBroker) -> None:
+async def test_a_refused_handshake_raises_the_brokers_error(
+    network: FakeNetwork, broker: FakeBroker
+) -> None:
     refused = answers.encode_error(NO_REQUEST_ID, api.AuthenticationError, "who are you")
     broker.on(BaseCommand.CONNECT, lambda session, _, __: session.write(refused))
     async with ConnectionPool(network, ConnectionOptions()) as connections:
@@ -135,7 +137,9 @@ async def test_closing_does_not_wait_for_a_broker_that_does_not_read(
 
 
 @pytest.mark.usefixtures("broker")
-async def test_who_waits_for_a_connection_hears_of_the_closing(network: FakeNetwork) -> None:
+async def test_closing_the_pool_fails_callers_that_wait_for_a_connection(
+    network: FakeNetwork,
+) -> None:
     network.silent.add("broker")
     async with ConnectionPool(network, ConnectionOptions()) as connections:
         asking = asyncio.create_task(connections.get(ROUTE))
@@ -145,7 +149,9 @@ async def test_who_waits_for_a_connection_hears_of_the_closing(network: FakeNetw
 
 
 @pytest.mark.usefixtures("broker")
-async def test_one_who_stops_waiting_does_not_disturb_the_others(network: FakeNetwork) -> None:
+async def test_a_cancelled_caller_does_not_end_the_attempt_for_the_others(
+    network: FakeNetwork,
+) -> None:
     async with ConnectionPool(network, ConnectionOptions()) as connections:
         asking = [asyncio.create_task(connections.get(ROUTE)) for _ in range(2)]
         await asyncio.sleep(0)

@@ -154,7 +154,7 @@ async def test_partitions_are_asked_for(connections: ConnectionPool, broker: Fak
     assert await lookup(connections).partitions(TOPIC) == 4
 
 
-async def test_partitions_that_nobody_knows_are_an_error(
+async def test_a_broker_that_cannot_tell_the_partitions_is_an_error(
     connections: ConnectionPool, broker: FakeBroker
 ) -> None:
     failed = api.CommandPartitionedTopicMetadataResponse(
@@ -247,7 +247,7 @@ async def test_a_broker_that_says_no_is_asked_again(
     assert await asked_after_a_failure(connections, network, say_no_once) == [3, 0]
 
 
-async def test_questions_that_fail_together_turn_once(
+async def test_lookups_that_fail_together_move_the_turn_on_once(
     connections: ConnectionPool, network: FakeNetwork
 ) -> None:
     first, second = two_brokers(network)
@@ -270,7 +270,7 @@ async def test_questions_asked_together_all_find_the_one_broker_that_is_there(
 
 
 @pytest.mark.usefixtures("broker")
-async def test_a_broker_that_lets_nobody_in_at_the_moment_is_left(
+async def test_a_broker_that_is_still_starting_is_left_for_the_next(
     connections: ConnectionPool, network: FakeNetwork
 ) -> None:
     other = FakeBroker(network, "other")

@@ -97,7 +97,7 @@ async def test_all_fail_together_and_late_answers_are_dropped() -> None:
     await asyncio.sleep(60)
 
 
-async def test_who_stopped_waiting_is_not_answered() -> None:
+async def test_a_request_whose_caller_was_cancelled_gets_no_result() -> None:
     requests = Requests()
     answer = requests.add(1, "SEEK", 30)
     answer.cancel()
@@ -117,7 +117,7 @@ async def test_a_producer_that_waits_its_turn_is_answered_twice() -> None:
     assert (await answer).producer_success.producer_ready
 
 
-async def test_an_answer_that_nobody_waits_for_is_not_kept() -> None:
+async def test_a_forgotten_request_leaves_its_place_to_the_next() -> None:
     requests = Requests(requests_max=1)
     requests.add(1, "PRODUCER", 30)
     requests.forget(1)

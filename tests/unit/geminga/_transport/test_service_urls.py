@@ -52,7 +52,7 @@ def test_a_service_url_may_name_web_services(url: str, web_urls: tuple[str, ...]
         parse_service_url(url)
 
 
-def test_a_url_of_another_kind_is_answered_with_those_there_are() -> None:
+def test_a_url_of_another_scheme_is_answered_with_the_schemes_there_are() -> None:
     with pytest.raises(InvalidServiceUrl, match=r"none of pulsar://, .*, http://, https://$"):
         parse_service_url("localhost:6650", DEFAULT_PORTS | WEB_DEFAULT_PORTS)
 

@@ -119,7 +119,7 @@ async def test_options_that_cannot_be_are_refused_at_once(
         ({"initial_position": "begin"}, "'begin' is no initial_position: latest, earliest"),
     ],
 )
-async def test_a_word_that_is_none_is_answered_with_those_there_are(
+async def test_an_unknown_word_is_answered_with_the_words_there_are(
     client: Client, options: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(ValueError, match=reason):

@@ -153,7 +153,9 @@ async def test_what_is_left_is_known_by_the_last_message(
     assert await reader.has_message_available()
 
 
-async def test_of_a_batch_the_rest_is_left(client: Client, broker: FakeBroker) -> None:
+async def test_a_reader_in_a_batch_still_has_the_rest_of_it(
+    client: Client, broker: FakeBroker
+) -> None:
     reader = await client.reader("orders")
     broker.deliver(41, payload=batch_payload(b"a"))
     await reader.read()
@@ -180,7 +182,7 @@ async def test_before_the_first_message_the_start_decides_what_is_left(
     assert await reader.has_message_available() is has_more
 
 
-async def test_from_the_latest_on_what_came_since_is_left(
+async def test_a_reader_at_the_latest_has_what_was_published_since(
     client: Client, broker: FakeBroker
 ) -> None:
     reader = await client.reader("orders", LATEST)

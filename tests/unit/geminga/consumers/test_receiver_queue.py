@@ -80,7 +80,7 @@ async def test_the_caller_that_waits_longest_is_served_first(lanes: Lanes) -> No
     assert len(lanes.queue) == 1
 
 
-async def test_a_caller_that_was_woken_gets_its_message_whoever_comes_before_it_runs(
+async def test_a_caller_that_was_woken_gets_its_message_before_a_later_caller(
     lanes: Lanes,
 ) -> None:
     (first,) = await waiting(lanes.get())
@@ -109,7 +109,7 @@ async def test_the_message_of_a_cancelled_caller_is_the_next_ones(lanes: Lanes) 
     assert await second == 0
 
 
-async def test_what_is_forgotten_wakes_for_nothing(lanes: Lanes) -> None:
+async def test_a_caller_woken_for_dropped_messages_waits_again(lanes: Lanes) -> None:
     (first,) = await waiting(lanes.get())
     lanes.put(0, 1)
     assert lanes.queue.clear(lanes.one) == 2
@@ -144,7 +144,7 @@ async def test_a_caller_cancelled_at_the_end_leaves_its_message(lanes: Lanes) ->
     assert await lanes.get() == 0
 
 
-async def test_a_caller_that_asks_in_vain_leaves_nothing_behind(lanes: Lanes) -> None:
+async def test_a_receive_that_times_out_leaves_nothing_behind(lanes: Lanes) -> None:
     (patient,) = await waiting(lanes.get())
     for _ in range(100):
         with pytest.raises(TimeoutError):
@@ -183,7 +183,7 @@ async def test_a_message_that_a_caller_was_woken_for_is_not_ready_for_another(
 # ---- several at a time
 
 
-async def test_several_come_as_soon_as_there_are_enough(lanes: Lanes) -> None:
+async def test_a_batch_receive_ends_as_soon_as_there_are_enough(lanes: Lanes) -> None:
     loop = asyncio.get_running_loop()
     start_s = loop.time()
     (gathering,) = await waiting(lanes.get_many(3))
@@ -195,14 +195,14 @@ async def test_several_come_as_soon_as_there_are_enough(lanes: Lanes) -> None:
     assert loop.time() - start_s < SECOND_S
 
 
-async def test_enough_bytes_are_enough(lanes: Lanes) -> None:
+async def test_a_batch_receive_ends_with_enough_bytes(lanes: Lanes) -> None:
     lanes.put(100, 200, 300)  # of three bytes each
     assert await lanes.get_many(10, 6) == [100, 200]
     lanes.put(400)
     assert await lanes.get_many(10, 2) == [300]
 
 
-async def test_after_a_while_those_come_that_there_are(lanes: Lanes) -> None:
+async def test_a_batch_receive_ends_in_time_with_the_messages_there_are(lanes: Lanes) -> None:
     assert await lanes.get_many(3) == []
     lanes.put(0)
     assert await lanes.get_many(3) == [0]
@@ -214,7 +214,7 @@ async def test_after_a_while_those_come_that_there_are(lanes: Lanes) -> None:
     data_bytes_max=st.integers(0, 12),
 )
 @settings(max_examples=300)
-async def test_several_are_those_that_would_come_one_by_one(
+async def test_a_batch_receive_gives_what_single_receives_would_give(
     runs: list[list[int]], messages_max: int, data_bytes_max: int
 ) -> None:
     lanes, one_by_one = Lanes(), Lanes()

@@ -45,7 +45,7 @@ def test_entries_can_be_forgotten() -> None:
     assert entries.take_due(20.0) == []
 
 
-def test_entries_that_are_too_many_are_named_at_once_the_earliest_first() -> None:
+def test_entries_beyond_the_bound_are_due_at_once_the_earliest_first() -> None:
     entries = DueEntries(1.0, held_max=2)
     for entry_id in range(5):
         entries.add((1, entry_id), 10.0 + entry_id // 2)

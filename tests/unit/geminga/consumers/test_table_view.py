@@ -120,7 +120,9 @@ async def test_changes_are_given_as_they_come_the_newest_of_a_key(
         await anext(changes)
 
 
-async def test_the_end_of_the_topic_is_told_to_all_who_wait(client: Client, prices: Prices) -> None:
+async def test_the_end_of_the_topic_ends_refreshes_and_iterators(
+    client: Client, prices: Prices
+) -> None:
     prices.publish("a", b"1")
     view = await client.table_view("prices")
     prices.publish("b", b"2", is_told=False)

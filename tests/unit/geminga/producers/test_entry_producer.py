@@ -204,7 +204,7 @@ async def test_sending_waits_while_too_many_messages_are_under_way(
     assert broker.stored_bodies == [b"%d" % number for number in range(5)]
 
 
-async def test_one_that_waits_for_room_hears_that_the_producer_is_closed(
+async def test_closing_the_producer_fails_a_send_that_waits_for_room(
     client: Client, broker: FakeBroker
 ) -> None:
     broker.on(BaseCommand.SEND)

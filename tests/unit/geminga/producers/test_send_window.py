@@ -85,7 +85,7 @@ def test_bytes_that_one_producer_releases_let_another_go_on() -> None:
     assert memory.windows_waiting == {}
 
 
-def test_what_leaves_makes_place_for_those_behind_it() -> None:
+def test_a_waiter_that_withdraws_makes_place_for_those_behind_it() -> None:
     queue = Queue(SendWindow(MemoryLimit(100), 2))
     queue.window.acquire(1)
     patient = queue.wait("patient", wants_half=True)

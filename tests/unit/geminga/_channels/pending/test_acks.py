@@ -27,7 +27,7 @@ def test_a_cumulative_ack_covers_individual_ones() -> None:
     assert group.take() == Acks((1, 5), None, dict.fromkeys([(1, 9), (2, 0)]))
 
 
-def test_what_could_not_be_said_is_put_back() -> None:
+def test_acknowledgements_that_were_not_sent_are_put_back() -> None:
     group = AckGroup()
     group.acknowledge((1, 7))
     group.acknowledge_up_to((1, 3))
@@ -44,7 +44,7 @@ def test_what_is_held_is_bounded() -> None:
     assert list(group.take().individual) == [(1, 7), (1, 8), (1, 9)]
 
 
-def test_of_an_entry_in_part_the_newest_word_counts() -> None:
+def test_what_is_put_back_replaces_no_newer_acknowledgement_of_its_entry() -> None:
     group = AckGroup()
     group.acknowledge((1, 7), lambda: 0b110)
     taken = group.take()

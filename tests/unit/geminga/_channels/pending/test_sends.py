@@ -66,7 +66,7 @@ def test_the_oldest_expire_first() -> None:
     assert sends.payload_bytes == 20
 
 
-def test_everything_can_be_taken() -> None:
+def test_by_infinity_every_send_has_expired() -> None:
     sends = pending(0, 1)
     assert [one.sequence_id for one in sends.expire(math.inf)] == [0, 1]
     assert len(sends.sends) == sends.payload_bytes == 0

@@ -107,7 +107,7 @@ async def test_a_rest_whose_beginning_is_long_gone_is_given_up() -> None:
     assert (pending.expired, pending.dropped) == ([(1, 7)], [])
 
 
-async def test_of_too_many_messages_the_oldest_comes_again() -> None:
+async def test_beyond_the_bound_the_oldest_incomplete_message_comes_again() -> None:
     pending = Pending()
     for entry_id, uuid in enumerate("abc"):
         pending.add(chunk(uuid, 0, 2), entry_id)

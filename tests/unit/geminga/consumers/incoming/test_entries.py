@@ -151,7 +151,7 @@ def test_messages_of_a_batch_have_their_own_properties() -> None:
     assert (second.key, second.event_time_ms, second.sequence_id) == (None, None, 40)
 
 
-def test_messages_of_a_batch_that_say_the_least_say_all_the_same() -> None:
+def test_messages_of_a_batch_with_the_usual_metadata_alone_are_read() -> None:
     batched = metadata(7)
     batched.num_messages_in_batch = 2
     body = encode_numbered_batch([b"a", b""], [b"", b""], [40, 1 << 40])
