@@ -110,6 +110,8 @@ def cursor_stats(log: ManagedLedger, cursor: Cursor, read_position: Position) ->
         acknowledged_ranges="[" + ",".join(f"({low}..{high}]" for low, high in shown) + "]",
         acknowledged_range_count=cursor.acknowledged.range_count,
         ledger_switched_ms=store.ledger_switched_ms if store is not None else 0,
+        # Words of upstream's ``ManagedCursorImpl.State``: NoLedger while no cursor ledger is
+        # written.
         state="Open" if store is None or store.current is not None else "NoLedger",
         entries_since_first_unacknowledged=unacknowledged,
         properties=cursor.position_properties,
