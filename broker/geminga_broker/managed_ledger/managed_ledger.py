@@ -116,8 +116,8 @@ class ManagedLedger(Service):
                 self.recorded.store.noted = self.stamps.properties
             # A new log has a ledger from the beginning: cursors need something to point at.
             # The ledger, then the record that names it. A broker that dies in between leaves a
-            # ledger that only its labels tell (``RecordedChain``); in the other order it would leave
-            # a record of a ledger that never was, which looks like a loss of messages.
+            # ledger that only its labels tell (``RecordedChain``); in the other order it would
+            # leave a record of a ledger that never was, which looks like a loss of messages.
             self.chain = self.reader.chain = self.recorded.chain
             appender = await self._new_appender()
             try:

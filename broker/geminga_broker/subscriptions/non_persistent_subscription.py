@@ -144,6 +144,8 @@ class NonPersistentSubscription:
             )
             self._consumers_changed()
         if not self.consumers:
+            # Also for a consumer that was closed before: the subscription must not outlive all of
+            # them.
             self._on_deserted(self)
 
     async def unsubscribe(self, consumer: Consumer, *, force: bool) -> None:

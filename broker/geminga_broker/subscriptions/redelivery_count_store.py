@@ -28,6 +28,7 @@ class RedeliveryCountStore:
     """The redelivery counts of ``cursor``'s subscription, beginning with the stored ones."""
 
     def __init__(self, cursor: Cursor) -> None:
+        # The dispatcher's own counts (``Subscription.new_dispatcher``), one object for both.
         self.counts = RedeliveryCounts()
         self._cursor = cursor
         # Runs while a write is due; see ``_changed``.
@@ -69,6 +70,7 @@ class RedeliveryCountStore:
         renewed = {**others, **counts}
         if renewed == properties:
             return False
+        # Replaced, as the cursor wants it: it compares the mapping with what was written.
         self._cursor.position_properties = renewed
         return True
 

@@ -173,6 +173,7 @@ class Subscription:
                 topic=self.topic,
                 wake=self.entries_available,
             )
+            # The policies may have come before the first delayed message.
             self._delayed.apply(self._delayed_config)
         return self._delayed
 
@@ -218,6 +219,8 @@ class Subscription:
                 self.managed_ledger, self.cursor, self.consumers, key_shared
             )
         # Only these types delay single messages, and count how often one was given back.
+        # The subscription's own, not new ones: they outlive the dispatcher, which is dropped and
+        # made anew as consumers leave and come.
         dispatcher.reader.delayed = self.delayed
         dispatcher.redeliveries = self.redelivery_counts.counts
         return dispatcher
@@ -239,6 +242,7 @@ class Subscription:
             await self.disconnect(holder)
         # Only the first time: it loads the index that an earlier owner has stored.
         if kind.tracks_entries:
+            # Before the first read, which passes over the entries that the index holds.
             await self.delayed.recover()
         if self._reset is not None:
             await self._reset.wait_until_over()
@@ -349,6 +353,7 @@ class Subscription:
     def passed_ledger(self) -> None:
         """The mark-delete position has left a ledger: it may be the last cursor to need it."""
         # Delayed messages and counts of passed entries are dropped here, and not for each entry.
+        # The cursor calls this after its write, so ``needless_upto`` has moved.
         self.managed_ledger.trimmer.trim_soon()
         if self._delayed is not None:
             self._delayed.passed()
@@ -407,6 +412,7 @@ class Subscription:
     async def close(self) -> None:
         """Store what is not stored yet, and close the cursor; the topic closes in good order."""
         if self._delayed is not None:
+            # It writes its index to ledgers, and their ids into the properties of the cursor.
             await self._delayed.finish()
         if self._redelivery_counts is not None:
             self._redelivery_counts.finish()

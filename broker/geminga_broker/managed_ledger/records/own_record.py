@@ -95,8 +95,8 @@ class OwnRecord:
             return
         value, stat = await self.coordination.get(self.path)
         if stat.version != self._version:
-            # One of ours was made, or another broker wrote. The value tells, not how far the version
-            # has moved: of two writes in doubt either or both may have been made.
+            # One of ours was made, or another broker wrote. The value tells, not how far the
+            # version has moved: of two writes in doubt either or both may have been made.
             if value not in self._in_doubt:
                 raise VersionMismatch(self.path)
             self._version = stat.version

@@ -93,10 +93,11 @@ class RecordedChain:
             span.entries = span.size_bytes = 0
         else:
             span.entries, span.size_bytes = reader.last_confirmed + 1, reader.length_bytes
-        # Retention counts from now, as upstream's: when the last owner stopped writing is not known.
+        # Retention counts from now, as upstream's: when the last owner stopped is not known.
         span.closed_at_ms = wall_ms()
-        # An empty ledger goes, unless it is the only one: cursors need something to point at. Either
-        # way the record gets another version, which keeps an owner of before from adding a ledger.
+        # An empty ledger goes, unless it is the only one: cursors need something to point at.
+        # Either way the record gets another version, which keeps an owner of before from adding a
+        # ledger.
         if span.entries == 0 and len(self.chain.spans) > 1:
             await self.remove(lambda: [span], lambda _: None)
         else:

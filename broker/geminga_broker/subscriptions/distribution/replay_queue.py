@@ -46,6 +46,7 @@ class ReplayQueue:
             return
         index = bisect_left(positions, position, self._head)
         if index == len(positions) or positions[index] != position:
+            # Moves what lies behind it; entries that come back one by one are few.
             positions.insert(index, position)
 
     def add_all(self, positions: Iterable[EntryId]) -> None:
