@@ -44,7 +44,7 @@ def test_each_consumer_gets_the_entries_of_its_keys_in_order() -> None:
         assert (shares[consumer].entries if consumer in shares else []) == expected
 
 
-def test_reading_ends_where_nobody_can_take_more() -> None:
+def test_reading_ends_where_no_consumer_can_take_more() -> None:
     distribution = distribution_to(x=3, y=0)
     shares, used = distribution.share_out(1, RUN, EARLIEST)
     x, y = distribution.consumers
