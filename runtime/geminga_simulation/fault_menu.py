@@ -21,6 +21,7 @@ from geminga_simulation.run_control import chosen_from
 from geminga_simulation.zookeeper.server import SESSION_TIMEOUT_S_DEFAULT
 
 # Bad enough to matter and good enough for work to be done.
+# A window far below the default fills up: senders meet with back-pressure.
 ROUGH_NETWORK = NetworkConditions(
     delay_s_max=0.003,
     late_probability=0.02,
@@ -122,6 +123,7 @@ class FaultMenu(Conditions):
         # Drawn also where the menu is ordered: what is drawn after it must not change by that.
         if random.random() < WHOLE_MENU_PROBABILITY:
             return chosen_from(self, self)
+        # Swarm testing (Groce and others, 2012): each run leaves out some features of the test.
         left_out: dict[str, Any] = {
             entry.name: 0.0
             for entry in fields(self)

@@ -67,6 +67,7 @@ class Host:
         self._status, self._status_s = "has never run", 0.0
         self._world = world
         # What runs in the process, and again after a restart.
+        # Kept when the process ends.
         self._main: Callable[[Host], Coroutine[Any, Any, object]] | None = None
         self._incarnation: Incarnation | None = None
         # Of the running process: set when it is asked to end.
@@ -74,6 +75,7 @@ class Host:
         # Of the last process: done when it has ended, in whatever way.
         self._exited: asyncio.Future[None] | None = None
         # Futures of code outside that waits for this process: they fail when it dies.
+        # In the order of asking, so that their waiters wake in one order in every run.
         self._promises: dict[asyncio.Future[Any], None] = {}
 
     @property
@@ -138,6 +140,7 @@ class Host:
         # Before the process runs: a machine that was dark would not hear it.
         world.network.power_on(self.name)
         world.note(f"{self.name} starts, life {self.lives}")
+        # All that the main task starts inherits this context, and with it the incarnation.
         context = incarnation.context.copy()
         task = world.loop.create_task(main(self), name=self.name, context=context)
 
@@ -236,6 +239,8 @@ class Host:
                 promise.set_exception(error)
 
         task.add_done_callback(copy_outcome)
+        # A caller that gives up cancels the work; the other way round, ``copy_outcome`` tells the
+        # caller.
         promise.add_done_callback(lambda done: task.cancel() if done.cancelled() else None)
         return promise
 
@@ -253,6 +258,7 @@ class Host:
         Peers get resets, as if the machine were back at once. With ``is_silent`` they do not: the
         machine answers nothing until the host starts again.
         """
+        # Before the streams end: what peers have on its way here gets no answer, not even a reset.
         if is_silent:
             self._world.network.dark_hosts.add(self.name)
         self._end_process("crashes silently" if is_silent else "crashes", is_silent=is_silent)
@@ -266,6 +272,7 @@ class Host:
             return
         world = self._world
         world.note(f"{self.name} stands still for {seconds:.6f} s")
+        # Its timers fire late, all together; its clock goes on, as after SIGCONT.
         world.loop.pause(incarnation, world.loop.now_s + seconds)
         self.zookeeper.silence(self.name)
 
@@ -281,6 +288,7 @@ class Host:
         incarnation = self._incarnation
         if incarnation is None:
             return
+        # Before all else: what follows may ask ``is_running``, and must not end it twice.
         self._incarnation = None
         self._stopping = None
         world = self._world

@@ -49,6 +49,7 @@ class RunControl:
     errors: list[tuple[float, str, str]] = field(default_factory=list[tuple[float, str, str]])
 
 
+# A context variable, not an argument: stories and their worlds need not pass it on.
 RUN_CONTROL: ContextVar[RunControl] = ContextVar("geminga_run_control")
 
 
@@ -91,6 +92,7 @@ def only(menu: MenuT, dishes: Collection[str]) -> MenuT:
         for name in dish_names(type(menu))
         if name not in dishes
     }
+    # Bounds and probabilities stay: only what is off the table cannot happen.
     return replace(menu, **changes)  # type: ignore[type-var]  # a dataclass
 
 

@@ -27,6 +27,7 @@ class StoredFile:
     def lose_power(self, random: Random, torn_probability: float) -> None:
         """Unsynced bytes survive as chance has it; what is left is on the device from now on."""
         content = self.content
+        # Before the tail is cut: a doomed range may lie in it, or before it.
         for start, end in self.doomed:
             self.spoil(random, start, end)
         self.doomed.clear()
@@ -51,6 +52,7 @@ class StoredFile:
         if random.random() < 0.5:
             self.show_reserved(random)
         self.is_reserved = False
+        # What survived one loss of power survives the next one.
         self.synced_size = len(content)
 
     def spoil(self, random: Random, start: int, end: int) -> None:

@@ -84,10 +84,14 @@ class CompactedView:
             try:
                 return await question(ledger)
             except CompactedLedgerGone as error:
+                # Not where a compaction has put another in force meanwhile: the loop reads that
+                # one.
                 if self.ledger is ledger:
                     log.error(  # noqa: TRY400 -- what it says is all there is to know
                         "compacted ledger is gone",
                         extra={"topic": self.topic, "error": str(error)},
                     )
+                    # The log has what it has not trimmed; the next compaction writes another
+                    # ledger.
                     self.ledger = None
         return None

@@ -75,6 +75,7 @@ class CompactionReport:
 
     def succeeded(self, now_ms: int, duration_s: float, progress: Progress) -> None:
         """Note that the compaction is done."""
+        # A run that found nothing to do comes here, too, with an empty progress.
         self.status = CompactionStatus.SUCCESS
         self.last_succeeded_ms = now_ms
         self.last_duration_ms = round(duration_s * 1000)

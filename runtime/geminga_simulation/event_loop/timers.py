@@ -101,6 +101,8 @@ class TimerLoop(asyncio.BaseEventLoop):
             return handle
         heap = self._heap
         due_s = when_s if pace is None else pace.when(when_s)
+        # Drawn for every timer, also where no other is due at that instant: whether one will be is
+        # not known yet.
         heappush(heap, (due_s, self.random.random(), serial, handle))
         if len(heap) > self._sweep_at:
             # Throw out the timers that will never fire. Most deadlines are met, and their timers

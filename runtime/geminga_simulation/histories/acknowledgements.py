@@ -89,6 +89,7 @@ class AcknowledgementHistory(Generic[PositionT]):
         and nothing else. None: any message may come again, and any may not, as after a seek to a
         time, or where the subscription is made anew."""
         asked = Asked(client, f"moved it to {position}", called_s, position, is_inclusive=False)
+        # A move without an answer counts as well: it may take effect at any time.
         self._moves.append(asked)
         return asked
 

@@ -84,6 +84,7 @@ def check_acknowledgements(
     ``NoLostAcknowledgement`` watches the time before the restart.
     """
     settled = frozenset(acknowledged)
+    # An item in doubt may be delivered or not; only items of neither set must be.
     doubtful = frozenset(in_doubt)
     present = frozenset(delivered)
     again = [item for item in delivered if item in settled]

@@ -67,8 +67,10 @@ def check_linearizable(operations: Iterable[Operation], model: Model[StateT]) ->
     # that have taken effect, and the state then; each is tried once.
     tried: set[tuple[int, StateT]] = set()
     waiting: list[tuple[int, StateT]] = [(0, model.initial)]
+    # For the error: what could not follow the longest order that was found.
     furthest = 0
     while waiting:
+        # The last one first: depth first finds an order quickly where there is one.
         done, state = waiting.pop()
         if done & needed == needed:
             return
@@ -103,6 +105,7 @@ def _candidates(known: Sequence[Operation], done: int) -> list[int]:
     """The operations that may be next: those called before any other that is left has returned."""
     first_return_s = inf
     found: list[int] = []
+    # The lowest bit that ``done`` lacks. All operations before it have taken effect.
     first_left = (~done & (done + 1)).bit_length() - 1
     for place in range(first_left, len(known)):
         each = known[place]

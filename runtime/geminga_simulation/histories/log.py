@@ -110,8 +110,10 @@ class LogHistory(Generic[PositionT]):
                 step.append(stored[position])
             step += sorted(lasts.get(position, ()), key=lambda each: each.called_s)
             for each in step:
+                # It takes effect at its call at the earliest, and not before those in front of it.
                 if each.called_s > now_s:
                     now_s, latest = each.called_s, str(each)
+                # It had returned before an operation in front of it was even called.
                 if each.returned_s < now_s:
                     what = "" if isinstance(each, Append) else f" was told that {position} is last"
                     raise InvariantViolated(f"{each}{what}, which comes behind: {latest}")
@@ -126,6 +128,7 @@ class LogHistory(Generic[PositionT]):
 
     def _stored(self) -> dict[PositionT, Append[PositionT]]:
         """Which append is at which position, by the answers to appends and by reads."""
+        # One append for each value (``Append``): with repeats, the copies share their first call.
         by_value = {each.value: each for each in self._appends}
         stored: dict[PositionT, Append[PositionT]] = {}
         for each in self._appends:

@@ -58,6 +58,7 @@ class OwnershipHistory:
     """
 
     # The nodes that have an owner when the history begins.
+    # Replaced, never changed: the search keeps the states that it has tried.
     held: Held = frozenset()
     _operations: list[Operation] = field(default_factory=list[Operation])
 

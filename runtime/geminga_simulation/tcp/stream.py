@@ -84,6 +84,8 @@ class Endpoint(asyncio.Transport):
         # The caller may change its buffer as soon as this returns.
         content = data if isinstance(data, bytes) else bytes(data)
         pipe = self.out_pipe
+        # The window of this moment: the fault injector may have made it smaller than what is under
+        # way.
         room_bytes = self._network.window_bytes - pipe.unread_bytes
         # The usual case, without a turn through the backlog.
         if not self._backlog and len(content) <= room_bytes:
@@ -206,6 +208,7 @@ class Endpoint(asyncio.Transport):
 
     def refill_later(self) -> None:
         """The receiver took bytes: the window opens when word of it gets back to this end."""
+        # One word of it at a time: what is taken meanwhile is seen when that one arrives.
         if self._is_refill_due:
             return
         self._is_refill_due = True
@@ -264,6 +267,7 @@ class Endpoint(asyncio.Transport):
 
     def _finish_close(self) -> None:
         self._forget_socket()
+        # ``write_eof`` has sent the end already.
         if not self._is_end_due:
             self.out_pipe.send(None)
         # What arrives from now on is answered by a reset, as the machine does for a closed socket.
@@ -275,6 +279,7 @@ class Endpoint(asyncio.Transport):
         self.is_gone = True
         self._backlog.clear()
         self.backlog_bytes = 0
+        # Both ends are gone: faults must not choose this stream any more.
         if self.peer.is_gone:
             self._network.client_ends.pop(self.stream, None)
 

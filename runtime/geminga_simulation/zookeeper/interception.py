@@ -87,6 +87,7 @@ class InterceptedSession:
             return await act()
         # Before the request is made: it may lead to others, which are not to be lost as well.
         self._losses.remove(loss)
+        # An error of the request itself is raised as it is: there is no answer to lose then.
         if loss.is_done:
             await act()
         raise ConnectionLost(f"the test lost {verb} {path}")

@@ -89,6 +89,7 @@ class SimulatedSession(SessionLink):
 
         for _ in range(MAKE_PARENTS_ATTEMPTS_MAX):
             try:
+                # First without parents: mostly they are there.
                 return await self.ask(path, work, verb="create")
             except NodeMissing:
                 if not make_parents:
