@@ -37,6 +37,7 @@ class NetworkConditions(Conditions):
     without an answer ends after ``connect_timeout_s``.
     """
 
+    # Hosts in one rack.
     delay_s_min: float = 0.000_05
     delay_s_max: float = 0.000_5
     late_probability: float = 0.0
@@ -61,6 +62,7 @@ class DiskConditions(Conditions):
     the sectors of an unsynced tail are, with ``torn_probability``, missing each by its own chance.
     """
 
+    # A write to the page cache; a sync of a solid-state disk with a protected cache.
     access_s_max: float = 0.000_02
     uncached_probability: float = 0.1
     sync_s_min: float = 0.000_1

@@ -69,6 +69,7 @@ class FaultInjector:
         self._task: asyncio.Task[None] | None = None
         # What this injector has done and must undo, in the order of doing it. A story may harm the
         # world besides: that is not undone here.
+        # A dictionary for its order: ``calm`` heals in the order of cutting, in every run.
         self._partitions: dict[tuple[str, str], None] = {}
         # Hosts whose process was killed, crashed or stopped by this injector.
         self._down: dict[Host, None] = {}
@@ -246,6 +247,8 @@ class FaultInjector:
             zookeeper.troubles.waiting.append((random.choice(list(Trouble)), world.note))
         elif zookeeper.follower is None and not zookeeper.is_away:
             # Some sessions are connected to a follower that learns of changes late.
+            # One draw for each session, connected or not; ``fall_behind`` leaves out those that are
+            # not.
             behind = [each for each in zookeeper.sessions() if random.random() < 0.5]
             seconds = random.random() * menu.zookeeper_lag_s_max
             hosts = ", ".join(dict.fromkeys(each.host for each in behind))
@@ -263,6 +266,7 @@ class FaultInjector:
     def _restart_zookeeper(self) -> None:
         """Stop a ZooKeeper for a while; it keeps its sessions."""
         zookeeper = self._random.choice(self._world.zookeepers)
+        # A story may have sent it away itself; then the story brings it back.
         if zookeeper not in self._away and not zookeeper.is_away:
             self._world.note("ZooKeeper is restarted")
             self._away[zookeeper] = None
@@ -349,6 +353,7 @@ class FaultInjector:
             host = self._random.choice(self._victims)
             rate = 1 + self._random.uniform(-menu.clock_drift_max, menu.clock_drift_max)
             world.note(f"the monotonic clock of {host.name} goes at {rate:.4f}")
+            # Until the next such fault, or ``calm``: rates are not undone one by one.
             world.loop.change_pace(host.pace, rate)
 
     # --- undoing it ---------------------------------------------------------------------------

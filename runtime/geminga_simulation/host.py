@@ -73,6 +73,7 @@ class Host:
         # Of the running process: set when it is asked to end.
         self._stopping: asyncio.Event | None = None
         # Of the last process: done when it has ended, in whatever way.
+        # ``stop`` waits for it; a kill resolves it, too.
         self._exited: asyncio.Future[None] | None = None
         # Futures of code outside that waits for this process: they fail when it dies.
         # In the order of asking, so that their waiters wake in one order in every run.
@@ -173,6 +174,7 @@ class Host:
         Returns what was opened. Raises what opening raised, or ``HostCrashed``. A later
         ``restart`` opens a new one.
         """
+        # A promise, so that the caller gets ``HostCrashed`` if the process dies while it opens.
         opened: asyncio.Future[ServiceT] = self._promise()
 
         # It runs again after a restart, when ``opened`` is done: then an error ends the process.
@@ -219,6 +221,7 @@ class Host:
         """
         promise: asyncio.Future[ResultT] = self._promise()
         if self._incarnation is None:
+            # A coroutine that is never awaited would be warned of when it is freed.
             work.close()
             promise.set_exception(HostCrashed(self.name))
             return promise

@@ -56,6 +56,7 @@ RUN_CONTROL: ContextVar[RunControl] = ContextVar("geminga_run_control")
 @contextmanager
 def controlled(control: RunControl) -> Generator[RunControl]:
     """Let ``control`` hold for the stories that run within the block."""
+    # Set outside of the loop: ``asyncio.Runner`` runs the story in a copy of this context.
     token = RUN_CONTROL.set(control)
     try:
         yield control
@@ -72,6 +73,7 @@ def chosen_from(menu: MenuT, drawn: MenuT) -> MenuT:
 def dish_names(menu: type[Conditions]) -> list[str]:
     """All that a menu of this class may offer: ``crash`` for its ``crash_rate``, ``disk`` for its
     conditions of disks, and so on."""
+    # In the order of the fields, which the injector's draws depend on.
     names = (entry.name for entry in fields(menu))  # type: ignore[arg-type]  # a dataclass
     return [name.removesuffix(RATE) for name in names if name.endswith(RATE) or name in CONDITIONS]
 

@@ -82,6 +82,7 @@ class World:
         # A tool that runs a story reads them from there, also when the run fails before its end.
         control = RUN_CONTROL.get(None)
         if control is not None:
+            # The same lists, not copies: what a run adds before it fails is in them.
             control.events, control.errors = self.events, self.errors
         # How all disks behave, those made later included; a disk's own differ while a fault of it
         # lasts. ``set_disk_conditions`` changes them.

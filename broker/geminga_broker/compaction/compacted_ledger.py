@@ -81,6 +81,7 @@ class CompactedLedger:
             ledger_id, entry_id = entries[-1].position
             self._following[Position(ledger_id, entry_id + 1)] = index + len(entries)
             if len(self._following) > POSITIONS_KEPT_MAX:
+                # The oldest: most keys are of readers that have moved on.
                 del self._following[next(iter(self._following))]
         return entries
 

@@ -97,6 +97,7 @@ class CompactionRun:
         # The rate is that of reading, which is what disturbs others: it comes from bookies.
         size_bytes = sum(len(each.payload) for each in entries)
         self.progress.bytes_read += size_bytes
+        # Debt, not a bucket: what was read is paid for afterwards, so a run never bursts.
         self._to_rest_s += size_bytes / self.config.read_bytes_per_s_max
         if self._to_rest_s < REST_S_MIN:
             await asyncio.sleep(0)

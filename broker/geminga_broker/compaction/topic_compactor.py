@@ -214,6 +214,7 @@ class TopicCompactor(Service):
     async def _own_cursor(self) -> Cursor:
         """The cursor; created before the first entry of the log where there is none yet."""
         if self.cursor is None:
+            # The cursor's position must be in a ledger of the log.
             await self._log.begin()
             chain = self._log.chain
             cursor = await self._factory.create_cursor(

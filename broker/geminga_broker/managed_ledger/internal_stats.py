@@ -104,6 +104,7 @@ def cursor_stats(log: ManagedLedger, cursor: Cursor, read_position: Position) ->
     return CursorStats(
         mark_delete=cursor.mark_delete,
         read_position=read_position,
+        # Negative for a backlog from before the log was opened, as upstream's.
         messages_consumed=log.entries_added - cursor.backlog_entries,
         cursor_ledger_id=store.ledger_id if store is not None else -1,
         cursor_ledger_last_entry=store.ledger_last_entry if store is not None else -1,

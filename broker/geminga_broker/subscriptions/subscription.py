@@ -114,6 +114,7 @@ class Subscription:
 
     def __post_init__(self) -> None:
         self.name = self.cursor.name
+        # The membership refers to the subscription weakly, the other way round it does not.
         self.membership = Membership(self)
         self.consumers = self.membership.consumers
         self.acknowledger = Acknowledger(
@@ -384,6 +385,8 @@ class Subscription:
 
     def skipped(self, ids: list[EntryId] | None) -> None:
         """``skipping`` has passed ``ids``, or everything up to the mark-delete position."""
+        # Only a tracking dispatcher knows of single entries; the others go by the mark-delete
+        # position.
         tracker = self.membership.tracker
         if ids is not None and tracker is not None:
             tracker.skip(ids)
@@ -446,6 +449,7 @@ class Subscription:
         Raises ``InvalidRequest`` if another consumer subscribed while ``consumer`` waited for this.
         """
         self._check_alone(consumer, force=force)
+        # Before the first consumer is removed: what it held would be sent to the others.
         self.membership.stop()
         if consumer is not None:
             self.membership.remove(consumer)  # it gets an answer instead of a close command

@@ -97,10 +97,12 @@ class LogHistory(Generic[PositionT]):
 
     def check(self) -> None:
         """Raise ``InvariantViolated``, and say why, where no log can have given these answers."""
+        # Before the lasts: reads may show where an append without an answer is.
         stored = self._stored()
         lasts = self._lasts_by_position(stored)
         # Let each operation take effect as early as it can, in the order of the positions:
         # ``now_s`` is the earliest moment for the next one, ``latest`` the operation that made it.
+        # One pass suffices: an effect as early as possible leaves most room to those behind it.
         effect_s: dict[PositionT, float] = {}
         now_s, latest = -inf, "the beginning"
         # None first: a log may be empty only before its first append took effect.
@@ -162,6 +164,7 @@ class LogHistory(Generic[PositionT]):
     ) -> dict[PositionT | None, list[_Look[PositionT]]]:
         """The clients that learned that a position is the last; something must be stored there."""
         lasts: dict[PositionT | None, list[_Look[PositionT]]] = {}
+        # Several clients may have learned it of one position, at different times.
         for look in self._lasts:
             lasts.setdefault(look.position, []).append(look)
         for position, looks in lasts.items():

@@ -88,4 +88,5 @@ def _step(held: Held, what: Hashable) -> Held | None:
     if what.change is Change.ACQUIRED:
         is_free = all(node != what.node for node, _ in held)
         return held | {stands} if is_free else None
+    # Released and expired are alike here: the name only tells a reader of the error which it was.
     return held - {stands} if stands in held else None

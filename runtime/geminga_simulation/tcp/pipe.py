@@ -98,6 +98,7 @@ class Pipe:
 
     def truncate(self) -> None:
         """Lose what is under way, from a chance place on: a reset overtakes or discards it."""
+        # Also where there is nothing to lose: the draw is part of every reset.
         kept = self._network.random.randrange(len(self.segments) + 1)
         while len(self.segments) > kept:
             self.segments.pop()

@@ -183,6 +183,7 @@ class Endpoint(asyncio.Transport):
                 # Copy them through the protocol's own buffers, as a socket would.
                 position = 0
                 while position < len(content):
+                    # Asked again for each piece: the protocol may give another buffer, of any size.
                     buffer = memoryview(protocol.get_buffer(len(content) - position)).cast("B")
                     piece = content[position : position + len(buffer)]
                     buffer[: len(piece)] = piece
@@ -201,6 +202,7 @@ class Endpoint(asyncio.Transport):
 
     def receive_end(self) -> None:
         """The peer will send no more; unless the protocol wants to go on writing, close."""
+        # Before the protocol is told: it may close, or ask whether this end reads.
         self._is_end_received = True
         assert isinstance(self._protocol, (asyncio.Protocol, asyncio.BufferedProtocol))
         if not self._protocol.eof_received():
@@ -239,6 +241,7 @@ class Endpoint(asyncio.Transport):
         if not self.is_gone:
             self._is_closing = True
             self._forget_socket()
+            # A broken socket sends nothing more, not even what was written before.
             self.out_pipe.clear()
             self._call_connection_lost(error)
 

@@ -110,6 +110,7 @@ class NodeTree:
 
     def children(self, path: str) -> list[str]:
         """Names, sorted; raises ``NodeMissing``."""
+        # ZooKeeper promises no order; a sorted list is at least the same in every run.
         return sorted(self.node(path).children)
 
     def values(self) -> dict[str, bytes]:

@@ -37,6 +37,8 @@ class SimulatedSession(SessionLink):
     async def __aenter__(self) -> Self:
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                # Requests that are made before wait as well; this only tells that a ZooKeeper is
+                # there.
                 await self.connected.wait()
         except TimeoutError as error:
             raise ConnectionLost(f"no ZooKeeper answers {self.host}") from error
@@ -61,6 +63,7 @@ class SimulatedSession(SessionLink):
             goodbye = self.ask("/", lambda _: server.end(session_id))
             with suppress(CoordinationError):
                 await goodbye
+        # Before the rest fails: its callers may ask again, and get a refusal.
         self.finish()
         self.fail_all(ConnectionLost, "the session was closed")
 
@@ -96,6 +99,7 @@ class SimulatedSession(SessionLink):
                     raise
             # Another client may delete parents between these steps: then it begins anew.
             names = path.split("/")[1:-1]
+            # From the top down, each alone: the real adapter makes no transaction of it either.
             for depth in range(1, len(names) + 1):
                 with suppress(NodeExists, NodeMissing):
                     await self.create("/" + "/".join(names[:depth]))

@@ -120,6 +120,8 @@ def keep_only(payload: bytes, keeps: Sequence[bool]) -> bytes | None:
     metadata, body = _opened(payload)
     if not metadata.HasField("num_messages_in_batch"):
         return payload
+    # Opened a second time, after phase one: keeping all that was opened would take the topic's
+    # size.
     singles = _singles(metadata, body)
     # Empty places from before count as taken out already.
     if all(keep or each.compacted_out for keep, (each, _) in zip(keeps, singles, strict=True)):

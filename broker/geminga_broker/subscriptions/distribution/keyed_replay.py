@@ -124,6 +124,7 @@ class KeyedReplay:
         for consumer, queue in self.queues.items():
             ids = list(queue)
             of_ids = hashes.of(ids)
+            # Whole hashes move, never part of one: the order within a key stays.
             lost = {each for each in set(of_ids) if receiver(each) is not consumer}
             if lost:
                 pairs = list(zip(ids, of_ids, strict=True))
