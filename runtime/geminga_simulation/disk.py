@@ -60,6 +60,7 @@ class SimulatedDisk:
         self.conditions = conditions or DiskConditions()
         self.capacity_bytes = capacity_bytes
         # Syncs return and make nothing safe, as on a disk with a volatile cache.
+        # Set by the canary, and by the fault injector for a while.
         self.is_lying = False
         # By path, without a leading slash.
         # What processes see, synced or not; only a crash tells the two apart.
@@ -205,6 +206,8 @@ class _View:
                     future.set_result(result)
 
         # In virtual time: a device does not go by the clock of the host, which may be wrong.
+        # ``happen`` asks again whether the view lives: code in the main incarnation, such as a
+        # test, outlives a crash of the disk.
         loop.after(seconds, happen)
         return await future
 
@@ -264,6 +267,7 @@ class MountedDisk(_View):
             disk.used_bytes += new.synced_size
             disk.loop.trace.note(f"{disk.name}/{path}", new.content)
 
+        # The renaming is the one instant at which the new content takes the place of the old.
         await self._perform(disk.access_s(is_sync=True), replace_it)
         await self._perform(disk.access_s(is_sync=True), do_nothing)
 

@@ -20,6 +20,7 @@ class StoredFile:
     synced_size: int = 0
     # Ranges whose sync failed, as (start, end). The system marks their pages clean and never writes
     # them again: after a loss of power they hold something else, synced since or not.
+    # Cleared by a loss of power, which spoils them, and cut by ``truncate``.
     doomed: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     # Space is reserved behind ``content``.
     is_reserved: bool = False
@@ -44,6 +45,8 @@ class StoredFile:
             if random.random() < torn_probability:
                 start = self.synced_size
                 while start < len(content):
+                    # From the end of what was synced to the next border of a sector, then sector by
+                    # sector.
                     end = (start // SECTOR_BYTES + 1) * SECTOR_BYTES
                     if random.random() < 0.5:
                         self.spoil(random, start, end)

@@ -51,6 +51,7 @@ class CompactionStream:
         if not self._turns and former is not None and self._former_index is not None:
             # In the same portions as the log is read.
             run = await former.read(self._former_index, log.entries_max, log.bytes_max)
+            # An empty read is its end: a closed ledger gives at least one entry before that.
             self._former_index = self._former_index + len(run) if run else None
             self._turns.extend(turns_of(run))
         # The log is read behind the horizon: its entries come after all of the compacted ledger.

@@ -148,6 +148,8 @@ class TopicCompactor(Service):
             return
         async with self._changing:
             cursor = await self._own_cursor()
+        # Bytes of whole ledgers by their share of entries (``bytes_between``): a threshold needs no
+        # more.
         is_due = cursor.backlog_bytes > self._config().threshold_bytes
         # Again: an operator may have triggered it while the cursor was made.
         if is_due and may_begin and not self.is_running:
@@ -186,6 +188,8 @@ class TopicCompactor(Service):
                 on_written=self.report.wrote,
             )
             survivors = await run.find_newest()
+            # Long: both phases hold the lock, so ``stop`` comes before what wants to change the
+            # cursor.
             ledger_id = await self._write(cursor, run, survivors, source.upto)
             await self._put_in_force(cursor, ledger_id, source.upto)
             try:

@@ -47,6 +47,7 @@ class RedeliveryCountStore:
     def _changed(self) -> None:
         """Start the timer of the next write. HOT: called for each entry that is given back, so one
         timer serves all changes until it fires."""
+        # Not for a reader, whose counts end with it.
         if self._timer is None and self._cursor.is_durable:
             loop = asyncio.get_running_loop()
             delay_s = self._cursor.config.cursor_redelivery_delay_s

@@ -94,6 +94,7 @@ class Incarnation:
         self.tasks: list[SimulatedTask[Any]] = []
         # The length of that list at which the loop throws done tasks out of it.
         self.prune_at = TASKS_BEFORE_PRUNING
+        # A copy, in which ``CURRENT`` is this one; the caller's own context stays as it is.
         self.context = copy_context()
         self.context.run(CURRENT.set, self)
 
@@ -128,6 +129,7 @@ class Incarnation:
                     with suppress(Exception):  # an error of the dead is reported to no handler
                         handle.context.run(handle.callback, *arguments)
         self.ready.clear()
+        # What still waits after all rounds is closed as a coroutine, and not warned of.
         for task in self.tasks:
             task.forget()
         self.tasks.clear()

@@ -144,6 +144,7 @@ class SimulatedLoop(TimerLoop):
 
     def pause(self, incarnation: Incarnation, until_s: float) -> None:
         """Let the process do nothing until virtual time ``until_s``, as SIGSTOP does."""
+        # two.
         incarnation.busy_until_s = until_s
         # A turn that is queued for an earlier moment is superseded: its serial no longer fits.
         if incarnation.turn_serial:
@@ -229,6 +230,7 @@ class SimulatedLoop(TimerLoop):
                 self._run_turns(incarnation)
         finally:
             self._is_running = False
+            # ``stop`` was called for this run: the next ``run_forever`` must not end at once.
             self._stopping = False
             _set_running_loop(None)
             sys.set_asyncgen_hooks(*hooks)
@@ -279,6 +281,7 @@ class SimulatedLoop(TimerLoop):
         append = trace.append
         append(self.now_s)
         append(incarnation.number)
+        # Counted before they run: a turn that exceeds the bound does not begin.
         self.callbacks += len(ready)
         if self.callbacks > self._callbacks_max:
             too_many = f"more than {self._callbacks_max} callbacks ran"
@@ -307,6 +310,7 @@ class SimulatedLoop(TimerLoop):
                 )
             if not incarnation.is_alive:
                 return  # the callback killed its own process: the rest never runs
+        # Once a turn, not for each number.
         trace.fold()
 
     def _queue_turn(self, incarnation: Incarnation) -> None:
@@ -398,6 +402,8 @@ class SimulatedLoop(TimerLoop):
         task = SimulatedTask(
             coro,
             loop=self,
+            # asyncio counts its default names for the whole Python process: a second run would get
+            # others.
             name=f"Task-{serial}" if name is None else str(name),
             context=context,
             serial=serial,

@@ -52,6 +52,8 @@ class Trace:
         """Hash the gathered numbers if there are enough of them to make that cheap."""
         # ``append`` stays bound to this array, so the array is emptied and not replaced.
         if len(self._numbers) >= numbers_min:
+            # In the machine's byte order: digests are compared on machines that have the same one.
+            # alike.
             self._hash.update(self._numbers.tobytes())
             del self._numbers[:]
 

@@ -41,6 +41,7 @@ class SimulatedNetwork:
         # How far a sender may be ahead of its receiver, where conditions do not say less.
         self.window_bytes_max = self.conditions.window_bytes
         # What machines do by themselves (answer, retransmit) happens in no host's process.
+        # It never dies: packets to a dead process still arrive at its machine.
         self.kernel = loop.incarnate("kernel").context
         # A canary: streams silently lose a chunk now and then.
         self.is_leaky = False
@@ -235,6 +236,8 @@ class _Attempt:
             return
         client: Endpoint | None = None
         error: OSError | None = None
+        # Now, not when the packet was sent. A refusal ends the attempt: only what is lost is sent
+        # again.
         listener = network.hosts[self.target].listeners.get(self.port)
         if listener is None:
             error = ConnectionRefusedError(errno.ECONNREFUSED, f"nothing listens on {address}")

@@ -169,6 +169,7 @@ class SimulatedZooKeeper:
         """Connect these sessions to a follower that learns of no change until ``catch_up``.
         Sessions that reconnect meanwhile come to it or to the leader."""
         assert self.follower is None, "there is one follower, and it lags already"
+        # A copy, not a log of changes: stories fall behind seldom, and their trees are small.
         self.follower = Follower(self.tree.copy(), since_s=self.loop.now_s)
         # The others choose a server when they reconnect.
         connected = [client for client in clients if client.is_link_up]
@@ -183,6 +184,7 @@ class SimulatedZooKeeper:
         if follower is None:
             return
         # Answers and events that it owes leave before anything that the leader answers.
+        # In the order in which they came: answers and events of one session keep their order.
         for act in follower.behind:
             act()
         clients = [client for client in self._clients if client.replica is follower]
@@ -284,6 +286,7 @@ class SimulatedZooKeeper:
 
     def _fire_watches(self, event: Event, path: str) -> None:
         """Spend the watches on a node that changed, and send their events."""
+        # First the observers, who see each change at its instant, then the clients, by their links.
         for observe in self.observers:
             observe(event, path)
         self._send(self.leader.spend(event, path))

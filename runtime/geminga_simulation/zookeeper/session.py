@@ -99,7 +99,7 @@ class SimulatedSession(SessionLink):
                     raise
             # Another client may delete parents between these steps: then it begins anew.
             names = path.split("/")[1:-1]
-            # From the top down, each alone: the real adapter makes no transaction of it either.
+            # From the top down; the real adapter sends them one behind the other without waiting.
             for depth in range(1, len(names) + 1):
                 with suppress(NodeExists, NodeMissing):
                     await self.create("/" + "/".join(names[:depth]))

@@ -212,6 +212,7 @@ class EntryCache:
 def _pieces(entries: list[Entry], piece_bytes: int) -> Iterator[tuple[int, int]]:
     """A long run in pieces of about ``piece_bytes``: how many entries each has, and its cost."""
     count = cost = 0
+    # A loop over the entries, but only of a run that is long beside the bound.
     for _, payload, _ in entries:
         count += 1
         cost += len(payload) + ENTRY_OVERHEAD_BYTES

@@ -69,6 +69,7 @@ class CursorReset:
             )
         self._is_resetting = True
         loop = asyncio.get_running_loop()
+        # A new one for each reset; consumers that wait for an earlier one hold that.
         over = self._reset_over = loop.create_future()
         # Before the consumers are disconnected, or the subscription would end with the last one.
         if not self._cursor.is_durable and self.return_timer is None:
@@ -92,6 +93,7 @@ class CursorReset:
         if any(remaining):
             self._cursor.acknowledged.acknowledge_batch_indexes(*position, remaining)
         self._cursor.changed(durable)
+        # Before the dispatcher begins anew: it must not find what was derived from the old place.
         self.on_moved()
         if self._membership.dispatcher is not None:
             self._membership.dispatcher.rewind()

@@ -66,6 +66,7 @@ class ExpiryMonitor:
             return
         self._is_checking = True
         try:
+            # Fixed for the whole check: what grows too old meanwhile waits for the next one.
             limit_ms = self._clock.wall_ms() - ttl_s * 1000
             if spares_delayed:
                 await self._expire_undelayed(limit_ms)

@@ -42,6 +42,7 @@ class SharedDispatcher(TrackingDispatcher):
             chunks.served = None
         # Each round is the turn of one consumer, of at most TURN_MESSAGES_MAX messages.
         while self._may_send():
+            # Asked anew for each turn: sending takes permits, and may fill a socket.
             consumer = shared.next_consumer()
             if consumer is None:
                 return
@@ -49,6 +50,7 @@ class SharedDispatcher(TrackingDispatcher):
                 # Negative where enough wait already: then none is taken.
                 due = reader.take_due(DUE_AT_ONCE_MAX - shared.waiting_count)
                 shared.replay.add_all(due)
+            # Replayed entries take whole turns: new ones wait until none is left.
             if shared.replay:
                 is_served = self._replay_turn(consumer, shared.replay, TURN_MESSAGES_MAX)
             else:

@@ -87,6 +87,7 @@ class TrackingDispatcher(Dispatcher):
         # Ids come from the client: only those that it holds count.
         given_back = [position for position in wanted if consumer.forget(position)]
         for position in given_back:
+            # Counted before they are sent again, which tells clients the count.
             self.redeliveries.increment(position)
         self._distribution.given_back(consumer, given_back)
         # It holds less now. Before the dispatch, which may send it other entries.

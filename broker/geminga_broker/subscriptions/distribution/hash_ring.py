@@ -103,6 +103,7 @@ class HashRing:
             return ranges
         # Each owner has the hashes from behind the point before up to its own point.
         start = 1
+        # The last pair is what lies behind the last point, which the first owner has.
         for point, owner in zip([*self._points, HASHES], self._owners, strict=True):
             if owner is consumer and start <= point:
                 if ranges and ranges[-1][1] == start - 1:
