@@ -301,7 +301,7 @@ class Host:
         world.loop.kill(incarnation)
         world.network.kill(incarnation, is_silent=is_silent)
         self.zookeeper.kill(incarnation)
-        # Last: those who wait outside go on in a turn of their own, and find all this done.
+        # Last: code that waits outside goes on in a turn of its own, and finds all this done.
         for promise in list(self._promises):
             if not promise.done():
                 promise.set_exception(HostCrashed(self.name))

@@ -80,7 +80,7 @@ class Termination:
         except (LedgerError, CoordinationError, TimeoutError) as error:
             raise StorageUnavailable(f"{self._owner.name} was not terminated: {error}") from error
         finally:
-            # Counted down before ``go_on``, which opens no ledger while a termination is under way.
+            # From here on the log takes entries again, unless another call still waits.
             self._under_way -= 1
             if self.at is None and not self._under_way:
                 self._owner.go_on()

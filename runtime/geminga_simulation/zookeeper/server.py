@@ -286,7 +286,7 @@ class SimulatedZooKeeper:
 
     def _fire_watches(self, event: Event, path: str) -> None:
         """Spend the watches on a node that changed, and send their events."""
-        # First the observers, who see each change at its instant, then the clients, by their links.
+        # First the observers, which see each change at once, then the clients, by their links.
         for observe in self.observers:
             observe(event, path)
         self._send(self.leader.spend(event, path))

@@ -182,7 +182,7 @@ class RecordedChain:
 
     async def delete_garbage(self) -> None:
         """Delete the ledgers that the record names no longer; those that cannot be stay garbage."""
-        # A copy of the moment: ``store.garbage`` is replaced, never changed.
+        # The tuple of this moment: ``store.garbage`` is replaced, never changed.
         for ledger_id in self.store.garbage:
             try:
                 await self.ledgers.delete(ledger_id)

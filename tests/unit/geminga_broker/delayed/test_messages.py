@@ -306,7 +306,7 @@ async def live_through_a_failure(step: int, fault: Fault, *, is_taken_over: bool
         steps.faults = {failing: fault}
         try:
             await delayed.recover()
-        except StorageUnavailable:  # as the consumer is told, who comes again
+        except StorageUnavailable:  # as a consumer gets it, which comes again
             await delayed.recover()
         if not is_taken_over:
             assert delayed.sift(first, entries) == (len(DELAYS_MS), [])

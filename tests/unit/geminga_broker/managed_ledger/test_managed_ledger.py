@@ -343,7 +343,7 @@ async def test_a_log_whose_ledgers_change_while_it_is_loaded_is_not_served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The last owner turned to another ledger, and deleted the one that was found in the record;
-    who loads the log again finds all of it."""
+    an owner that loads the log again finds all of it."""
     factory = logs_over(coordination, ledgers := MemoryLedgers(), config=SMALL)
     left = await log_over(factory).__aenter__()
     left.append_all(pending(b"a"))

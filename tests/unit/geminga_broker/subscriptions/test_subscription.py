@@ -407,7 +407,7 @@ async def test_only_the_sole_consumer_unsubscribes_unless_forced() -> None:
 
 
 @pytest.mark.parametrize("kind", [SHARED, FAILOVER, KEY_SHARED])
-async def test_those_who_are_let_go_together_get_nothing_of_each_other(
+async def test_consumers_that_are_closed_together_get_nothing_of_each_other(
     kind: SubscriptionType,
 ) -> None:
     subscription = subscription_over(MemoryLog((1, 40)))

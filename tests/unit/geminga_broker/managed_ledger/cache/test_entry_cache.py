@@ -156,7 +156,7 @@ def test_sent_entries_are_evicted_soon_and_the_rest_of_their_ledger_stays() -> N
     assert held(ledger) == list(range(5, 15)), "of the second run, two entries are wanted"
 
 
-def test_even_what_is_wanted_leaves_when_it_is_too_old() -> None:
+def test_entries_still_to_be_sent_are_evicted_when_they_are_too_old() -> None:
     cache, ledger = cache_of(age_max_s=1, wanted_age_max_s=60), wanted()
     insert(cache, ledger, 0, now=0)
     insert(cache, ledger, 5, now=30)

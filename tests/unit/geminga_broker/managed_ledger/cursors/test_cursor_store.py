@@ -138,7 +138,7 @@ async def test_whatever_fails_once_is_made_good_and_leaves_nothing_behind(
 
 
 async def travel_on(store: CursorStore, reached: Callable[[int], None] = lambda _: None) -> None:
-    """The journey by one who tries again what failed."""
+    """The journey of a caller that tries again what failed."""
 
     async def persist(move: Callable[[], Awaitable[object]]) -> None:
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""Proves that a caller who waits for a cursor's write is told once, and may give up before."""
+"""Proves that a task that waits for a cursor's write gets one outcome, and may give up before."""
 
 from __future__ import annotations
 

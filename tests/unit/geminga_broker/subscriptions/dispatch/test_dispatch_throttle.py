@@ -76,7 +76,7 @@ async def test_what_is_acknowledged_costs_nothing() -> None:
     assert gate.available()[0] == 2
 
 
-async def test_who_may_not_pass_is_called_and_then_overtakes_who_waits_elsewhere() -> None:
+async def test_a_dispatcher_that_is_called_overtakes_those_that_wait_at_other_limiters() -> None:
     broker, topic = gate_of(DispatchLimit(messages=10)), gate_of(NO_LIMIT)
     allowed: list[int] = []
 

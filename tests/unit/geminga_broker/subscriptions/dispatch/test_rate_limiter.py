@@ -1,4 +1,4 @@
-"""Proves that those who share a dispatch rate take turns, that none is called in vain, and that
+"""Proves that dispatchers of one rate take turns, that none is called in vain, and that
 there is no timer while none waits.
 """
 
@@ -38,7 +38,7 @@ class Greedy:
         self.gate.wait(self.wake)
 
 
-async def test_those_who_wait_take_turns() -> None:
+async def test_waiting_dispatchers_take_turns() -> None:
     gate = gate_of(DispatchLimit(messages=100))
     gate.take(100, 0)
     waiting = [Greedy(gate) for _ in range(3)]

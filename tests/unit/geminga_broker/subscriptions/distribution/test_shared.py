@@ -14,7 +14,7 @@ from geminga_broker.subscriptions.distribution.shared import SharedDistribution
 
 
 def distribution_to(*priorities: int) -> SharedDistribution:
-    """To consumers of these priorities, who can all take something."""
+    """To consumers of these priorities, which can all take something."""
     distribution = SharedDistribution([])
     for number, priority in enumerate(priorities):
         consumer = consumer_of(NotedSession(), f"c{number}", priority=priority)
