@@ -43,6 +43,13 @@ class Surroundings(Protocol):
         ...
 
 
+# The life of a process, and what each end of it leaves on the disks:
+#
+#     start ──▶ runs ──┬── main returns, also after ``stop`` ──▶ every written byte
+#       ▲              ├── kill (SIGKILL) ────────────────────▶ every written byte
+#       │              ├── crash (power) ─────────────────────▶ what was synced, perhaps more
+#       │              └── pause (SIGSTOP): it runs on later, as the same process
+#       └── restart: the same ``main``, a new incarnation, ``lives`` + 1
 class Host:
     """One machine. Its process is what ``start`` was given, or nothing.
 

@@ -81,6 +81,7 @@ class CompactedView:
 
         A ledger that was replaced meanwhile may have been deleted: then the new one is read.
         """
+        # Ends: each turn either answers, or has another ledger than the one before, or none.
         while (ledger := self.ledger) is not None:
             try:
                 return await question(ledger)

@@ -191,6 +191,8 @@ class TopicCompactor(Service):
             # Long: both phases hold the lock, so ``stop`` comes before what wants to change the
             # cursor.
             ledger_id = await self._write(cursor, run, survivors, source.upto)
+            # A crash before this write of the cursor leaves the new ledger named as begun, one
+            # after it the former named as such: the next owner deletes what is not in force.
             await self._put_in_force(cursor, ledger_id, source.upto)
             try:
                 await self._delete_unneeded(cursor)

@@ -25,6 +25,15 @@ if TYPE_CHECKING:
 HIGH_WATER_BYTES_DEFAULT = 64 * 1024
 
 
+# How an end is closed, and what its protocol is told:
+#
+#     close      the backlog goes out, then the end    connection_lost(None), a turn later
+#     abort      a reset goes out                      connection_lost(None), a turn later
+#     lose       a reset came, or nothing got through  connection_lost(error), at once
+#     die        the process died                      nothing: no code of it runs any more
+#
+# Each sets ``is_gone``, ``close`` when the backlog is out. From then on the kernel of the machine
+# answers for the end.
 class Endpoint(asyncio.Transport):
     """One end of a stream, as its protocol sees it.
 

@@ -47,6 +47,7 @@ class InterceptedSession:
 
     def __init__(self, session: Coordination, intercept: Interceptor | None = None) -> None:
         self.session = session
+        # Not intercepted: it asks the server nothing.
         self.on_session = session.on_session
         # Called before each request; what it raises is raised by the request.
         self.before: BeforeRequest | None = None

@@ -60,6 +60,7 @@ class SimulatedSession(SessionLink):
         # Behind all requests sent before; without a connection the session times out.
         if self.is_link_up:
             server, session_id = self.server, self.session_id
+            # As a request, so that it arrives behind those that were sent before.
             goodbye = self.ask("/", lambda _: server.end(session_id))
             with suppress(CoordinationError):
                 await goodbye
@@ -111,6 +112,7 @@ class SimulatedSession(SessionLink):
 
     async def exists(self, path: str, *, on_change: OnChange | None = None) -> NodeStat | None:
         """As ``Coordination.exists``."""
+        # A watch is left on a missing node, too: it fires when the node is created.
         return await self.ask(path, lambda tree: tree.exists(path), on_change)
 
     async def children(self, path: str, *, on_change: OnChange | None = None) -> list[str]:

@@ -46,6 +46,12 @@ OnDurable = Callable[[BrokerError | None], None]
 """Called once: with None when the acknowledgement is durable, with an error if it never will be."""
 
 
+# How a change becomes durable:
+#
+#     changed ─▶ dirty ─┬─ no callback ─▶ timer ─┐
+#                       └─ a callback ───────────┴▶ _flush ─▶ store.save ─▶ callbacks
+#                                                     ▲            │
+#                                                     └─ dirty again, and a callback waits
 class Cursor(Service):
     """The acknowledged positions of subscription ``name``; ``store`` is None if not durable.
 

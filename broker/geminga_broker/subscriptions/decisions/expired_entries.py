@@ -36,6 +36,7 @@ def end_of_expired_ledgers(chain: LedgerChain, after: Position, limit_ms: int) -
             break
         # An empty ledger has no entry that a cursor could stand at.
         if span.entries:
+            # ``after`` may lie beyond the entries that the ledger has: then it stays.
             end = max(end, span.last)
     return end
 

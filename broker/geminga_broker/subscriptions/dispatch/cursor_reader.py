@@ -47,6 +47,13 @@ PASSED_AT_ONCE_MAX = 1000
 REPLAY_DISTANCE_MAX = 10_000
 
 
+# Where the next entries come from, at ``position``:
+#
+#     compacted, and the ledger covers it    its read-ahead, or a read of that ledger
+#     otherwise, over what is delayed,       the log's cache, or the read-ahead,
+#     and over what is acknowledged          or a read from bookies
+#
+# A read is a task; its entries go to the read-ahead, and the owner dispatches again.
 class CursorReader:
     """Reads ``managed_ledger`` beyond ``cursor`` for ``owner``, which it does not keep alive."""
 

@@ -26,6 +26,14 @@ from geminga_broker.subscriptions.distribution.shared import SharedDistribution
 DUE_AT_ONCE_MAX = 1000
 
 
+# The way of an entry:
+#
+#     read ──▶ sent: in ``pending`` of one consumer ──▶ acknowledged: forgotten
+#       │                    ▲              │
+#       └─▶ waiting, in the ─┘              │ given back, or its consumer left
+#           distribution ◀──────────────────┘
+#
+# It is at one place at a time: waiting, or held by one consumer.
 @dataclass(eq=False)
 class TrackingDispatcher(Dispatcher):
     """Sends entries to several consumers as ``_distribution`` decides, and tracks them."""
