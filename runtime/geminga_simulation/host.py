@@ -141,8 +141,10 @@ class Host:
         self.status = "starts"
         self.random = world.loop.stream(f"{self.name}/{self.lives}")
         self._main = main
+        # A new one for each life: a process must not find that its predecessor was asked to end.
         self._stopping = asyncio.Event()
         self._exited = world.loop.create_future()
+        # The clock's pace is the machine's: it survives a restart.
         incarnation = world.loop.incarnate(self.name, turn_cost_s=world.turn_cost_s, pace=self.pace)
         self._incarnation = incarnation
         # Before the process runs: a machine that was dark would not hear it.

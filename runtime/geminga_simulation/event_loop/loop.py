@@ -95,6 +95,7 @@ class SimulatedLoop(TimerLoop):
         self._is_running = False
         super().__init__()
         self.seed = seed
+        # Orders and turns only; hosts, disks and links have streams of their own.
         self.random = self.stream("loop")
         self.trace = Trace(record=record)
         # How many callbacks have run, of all incarnations.

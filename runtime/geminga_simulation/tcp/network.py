@@ -184,6 +184,7 @@ class SimulatedNetwork:
         source.connect_port += 1
         client = Endpoint(self, attempt.context, attempt.source, source.connect_port)
         server = Endpoint(self, listener.context, attempt.target, listener.port)
+        # Each pipe is the one's way out and the other's way in.
         client.peer, server.peer = server, client
         client.out_pipe = server.in_pipe = Pipe(self, client, server)
         server.out_pipe = client.in_pipe = Pipe(self, server, client)

@@ -411,10 +411,13 @@ class SessionLink:
         server.stop_silence(self.session_id)
         # What the former connection still has on its way is dropped where it arrives.
         self._link += 1
+        # Before the held requests are sent, and before the callbacks: what they ask goes out at
+        # once.
         self.is_link_up = True
         self.deaf_since_s = None
         self._change_state(SessionState.CONNECTED)
         self.connected.set()
+        # In the order in which they were asked for, and before anything that is asked from now on.
         held, self._held = self._held, deque()
         for request in held:
             # Its caller may have given up, or its time-out has passed.

@@ -173,6 +173,7 @@ class SimulatedZooKeeper:
         self.follower = Follower(self.tree.copy(), since_s=self.loop.now_s)
         # The others choose a server when they reconnect.
         connected = [client for client in clients if client.is_link_up]
+        # Their watches, too: they fire when the follower learns of the change.
         self.leader.move(self.follower, connected)
         for client in connected:
             client.replica = self.follower
@@ -223,6 +224,7 @@ class SimulatedZooKeeper:
 
     def begin(self) -> int:
         """Begin a session and return its id."""
+        # Never used again: a client with an old id finds that its session is over.
         self._session_id += 1
         # Sessions, too, are something that the servers agree on: each takes a zxid.
         self.tree.zxid += 1

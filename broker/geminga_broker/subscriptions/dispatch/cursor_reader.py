@@ -219,7 +219,7 @@ class CursorReader:
         count_max = min(count_max, end - first)
         run = log_reader.cached.run(position, count_max)
         self.is_from_read_ahead = not run
-        # The cache first: it may have grown over what was fetched, and costs no search.
+        # The cache first: it finds an entry by its index, the read-ahead by a search.
         run = run or self.read_ahead.run(position, count_max)
         if run:
             return ledger_id, run

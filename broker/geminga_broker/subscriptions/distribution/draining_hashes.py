@@ -50,8 +50,7 @@ class DrainingHashes:
             hashes = known.of(ids)
             # Each hash is looked up once: many entries share few hashes.
             lost = {each for each in set(hashes) if select(each) is not consumer}
-            # Most consumers keep all their hashes when one comes or leaves: that is what the ring
-            # is for.
+            # It lost none of the hashes of which it holds entries.
             if not lost:
                 continue
             of_lost = [pair for pair in zip(ids, hashes, strict=True) if pair[1] in lost]
