@@ -166,6 +166,7 @@ class TopicCompactor(Service):
             reason = str(error)
             log.warning("not compacted", extra={"topic": str(self._name), "error": reason})
         finally:
+            # Also for a run that was cancelled: stats must not show it as running for ever.
             duration_s = self._clock.monotonic() - began_s
             if progress is None:
                 self.report.failed(self._clock.wall_ms(), duration_s, reason)

@@ -126,6 +126,7 @@ def keep_only(payload: bytes, keeps: Sequence[bool]) -> bytes | None:
     # Empty places from before count as taken out already.
     if all(keep or each.compacted_out for keep, (each, _) in zip(keeps, singles, strict=True)):
         return payload
+    # As ``RawBatchConverter``: an empty message in the place of each that goes.
     kept = encode_batch(
         single if keep else (SingleMessageMetadata(payload_size=0, compacted_out=True), b"")
         for keep, single in zip(keeps, singles, strict=True)

@@ -128,6 +128,8 @@ class Survivors:
 
     def take(self, places: int) -> list[bool]:
         """For each of the next ``places`` messages, whether it stays."""
+        # Numbers go on over entries, as in phase one: an entry that phase two skipped would shift
+        # all that follow.
         first = self._count
         self._count += places
         bits = self.bits
