@@ -15,6 +15,7 @@ class Conditions:
     __slots__ = ()
 
     def __post_init__(self) -> None:
+        # By names: a field that ends in ``_probability`` is one, whatever subclass it is in.
         for field in fields(self):  # type: ignore[arg-type]  # subclasses are dataclasses
             value = getattr(self, field.name)
             if not isinstance(value, (int, float)):
@@ -37,13 +38,16 @@ class NetworkConditions(Conditions):
     without an answer ends after ``connect_timeout_s``.
     """
 
+    # Hosts in one rack.
     delay_s_min: float = 0.000_05
     delay_s_max: float = 0.000_5
     late_probability: float = 0.0
+    # About TCP's shortest retransmission time-outs (200 ms on Linux), with some room.
     late_s_max: float = 0.3
     cut_probability: float = 0.0
     merge_probability: float = 0.0
     window_bytes: int = 256 * 1024
+    # Linux gives up after some 15 minutes by default (``tcp_retries2``): no story waits so long.
     give_up_s: float = 60.0
     connect_timeout_s: float = 20.0
 
@@ -61,6 +65,7 @@ class DiskConditions(Conditions):
     the sectors of an unsynced tail are, with ``torn_probability``, missing each by its own chance.
     """
 
+    # A write to the page cache; a sync of a solid-state disk with a protected cache.
     access_s_max: float = 0.000_02
     uncached_probability: float = 0.1
     sync_s_min: float = 0.000_1

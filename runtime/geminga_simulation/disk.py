@@ -37,6 +37,13 @@ MEASURE_SHARE = 0.1
 CAPACITY_BYTES_DEFAULT = 64 * 1024 * 1024 * 1024
 
 
+# A file on a simulated disk, and what a loss of power may leave of it:
+#
+#     0            synced_size                  len(content)    reserved
+#     | survives   | nothing, a part, or all,   |               | zeros, or nothing
+#     |            | perhaps with holes         |               |
+#
+# Ranges in ``doomed``, whose sync failed, are spoiled wherever they lie.
 class SimulatedDisk:
     """A device with a name, a capacity and a character (``conditions``)."""
 
@@ -53,12 +60,16 @@ class SimulatedDisk:
         self.conditions = conditions or DiskConditions()
         self.capacity_bytes = capacity_bytes
         # Syncs return and make nothing safe, as on a disk with a volatile cache.
+        # Set by the canary, and by the fault injector for a while.
         self.is_lying = False
         # By path, without a leading slash.
+        # What processes see, synced or not; only a crash tells the two apart.
         self.files: dict[str, StoredFile] = {}
         self.directories: dict[str, None] = {"": None}
         # Counts the lives of processes on this disk: views of earlier ones are dead.
+        # Only ``unmount`` and ``crash`` change it. A view compares it at each operation.
         self.life = 0
+        # The sum of the lengths of all files, kept up by every operation that changes one.
         self.used_bytes = 0
 
     def mount(self) -> MountedDisk:
@@ -90,6 +101,7 @@ class SimulatedDisk:
             raise SimulationError(f"file {path} of disk {self.name} has no bit to flip")
         if offset is None:
             offset = self.random.randrange(len(content))
+        # ``synced_size`` stays: the flip survives a crash like any other byte.
         content[offset] ^= 1 << self.random.randrange(8)
         return offset
 
@@ -98,6 +110,7 @@ class SimulatedDisk:
         file = self.files[path]
         self.used_bytes -= len(file.content) - size
         del file.content[size:]
+        # It never exceeds the file: ``lose_power`` takes the difference for the unsynced tail.
         file.synced_size = min(file.synced_size, size)
 
     def copy(self, path: str, other: SimulatedDisk) -> None:
@@ -164,6 +177,8 @@ class _View:
 
     async def _alive(self) -> None:
         """Return if this process lives; in a dead one this never returns."""
+        # A future that no code resolves: the task waits until ``bury`` throws it away. An exception
+        # would let the dead process act on it.
         if self.is_dead:
             await self.disk.loop.create_future()
 
@@ -171,6 +186,8 @@ class _View:
         """Let ``effect`` happen in so many seconds; return or raise what it does."""
         await self._alive()
         loop = self.disk.loop
+        # The waiter may be cancelled; the operation is then still done, or not, as in a thread
+        # pool.
         future: asyncio.Future[ResultT] = loop.create_future()
 
         def happen() -> None:
@@ -189,6 +206,8 @@ class _View:
                     future.set_result(result)
 
         # In virtual time: a device does not go by the clock of the host, which may be wrong.
+        # ``happen`` asks again whether the view lives: code in the main incarnation, such as a
+        # test, outlives a crash of the disk.
         loop.after(seconds, happen)
         return await future
 
@@ -214,6 +233,7 @@ class MountedDisk(_View):
             disk.used_bytes += file.show_reserved(disk.random)
             return file
 
+        # Two waits for what is one call of the real disk, so that a crash can fall between them.
         file = await self._perform(disk.access_s(), open_it)
         # The real one syncs the directory: a crash meanwhile finds the file made, and not opened.
         # What such a sync makes durable has happened already, here and below.
@@ -235,6 +255,7 @@ class MountedDisk(_View):
         """As ``Disk.write_file``; raises ``OSError`` and leaves the old content."""
         disk = self.disk
         # A copy: the caller may change its buffer while this waits.
+        # Synced as a whole: the real one writes another file, syncs it and renames it.
         new = StoredFile(bytearray(content), synced_size=len(content))
 
         def replace_it() -> None:
@@ -246,6 +267,7 @@ class MountedDisk(_View):
             disk.used_bytes += new.synced_size
             disk.loop.trace.note(f"{disk.name}/{path}", new.content)
 
+        # The renaming is the one instant at which the new content takes the place of the old.
         await self._perform(disk.access_s(is_sync=True), replace_it)
         await self._perform(disk.access_s(is_sync=True), do_nothing)
 
@@ -275,6 +297,7 @@ class MountedDisk(_View):
         disk = self.disk
         parts = path.strip("/").split("/")
         made = {"/".join(parts[: depth + 1]): None for depth in range(len(parts))}
+        # All levels at one instant; each may exist already.
         await self._perform(disk.access_s(is_sync=True), partial(disk.directories.update, made))
 
     def free_bytes(self) -> int:
@@ -329,6 +352,7 @@ class OpenFile(_View):
             return offset
 
         now_s = disk.loop.now_s
+        # Appends through one open file queue up behind each other, whatever each of them draws.
         self.append_due_s = max(now_s, self.append_due_s) + disk.access_s() + TICK_S
         return await self._perform(self.append_due_s - now_s, append_it)
 
@@ -372,6 +396,8 @@ class OpenFile(_View):
             return bytes(self.file.content[offset : offset + max(0, length)])
 
         await self._alive()
+        # Most reads return in the caller's turn: code under test must not rely on a read letting
+        # others run.
         if disk.random.random() < disk.conditions.uncached_probability:
             return await self._perform(disk.access_s(), read_it)
         return read_it()

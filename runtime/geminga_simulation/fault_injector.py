@@ -55,6 +55,7 @@ class FaultInjector:
         control = RUN_CONTROL.get(None) or RunControl()
         self._world = world
         self._menu = chosen_from(menu, menu)
+        # Infinite, unless a tool repeats the run with faults that end earlier.
         self._end_s = control.faults_end_s
         control.dishes = dishes_of(self._menu)
         self._victims = list(victims)
@@ -63,10 +64,12 @@ class FaultInjector:
         # How often each dish was ordered.
         self.orders = Counter[str]()
         # All faults have ended; those that were planned for later must not begin.
+        # Set once, by ``calm``; timers that were planned before look at it.
         self._is_over = False
         self._task: asyncio.Task[None] | None = None
         # What this injector has done and must undo, in the order of doing it. A story may harm the
         # world besides: that is not undone here.
+        # A dictionary for its order: ``calm`` heals in the order of cutting, in every run.
         self._partitions: dict[tuple[str, str], None] = {}
         # Hosts whose process was killed, crashed or stopped by this injector.
         self._down: dict[Host, None] = {}
@@ -74,12 +77,14 @@ class FaultInjector:
 
     async def __aenter__(self) -> Self:
         menu = self._menu
+        # Before the task's first fault: links are rough from the first message on.
         self._set_conditions(menu.network, menu.disk, menu.coordination)
         self._task = self._world.loop.create_task(self._run(), name="faults")
         return self
 
     async def __aexit__(self, *_: object) -> None:
         assert self._task is not None
+        # First the task, then ``calm``: no fault may begin after the last one was undone.
         self._task.cancel()
         await asyncio.wait([self._task])
         self.calm()
@@ -124,6 +129,8 @@ class FaultInjector:
             if self._world.loop.now_s > self._end_s:
                 self.calm()
                 return
+            # One draw for the kind and one for the moment: independent Poisson processes of each
+            # rate, merged.
             (name,) = self._random.choices(names, rates)
             self.orders[name] += 1
             match name:
@@ -151,12 +158,15 @@ class FaultInjector:
     def _harm_process(self, dish: str) -> None:
         """Let the power of a host fail, kill its process, or let it stand still as SIGSTOP does; it
         is started again, or goes on, later."""
+        # A fault that finds no victim is dropped. Put off, such faults would come in a heap as soon
+        # as there is one.
         if len(self._down) >= self._menu.hosts_down_max:
             return
         # A host that stands still has a process, and counts as down.
         standing = [host for host in self._victims if host.is_running and host not in self._down]
         if not standing:
             return
+        # A list in the order of ``victims``: a set would draw another host in another process.
         host = self._random.choice(standing)
         if dish == "pause":
             seconds = self._random.random() * self._menu.pause_s_max
@@ -196,6 +206,7 @@ class FaultInjector:
             return
         if (one, other) in self._partitions or (other, one) in self._partitions:
             return
+        # Before it is planned to heal; ``_heal`` does nothing for a pair that is not here.
         self._partitions[one, other] = None
         self._world.partition(one, other, is_one_way=is_one_way)
         self._world.later(seconds, partial(self._heal, (one, other)))
@@ -236,6 +247,8 @@ class FaultInjector:
             zookeeper.troubles.waiting.append((random.choice(list(Trouble)), world.note))
         elif zookeeper.follower is None and not zookeeper.is_away:
             # Some sessions are connected to a follower that learns of changes late.
+            # One draw for each session, connected or not; ``fall_behind`` leaves out those that are
+            # not.
             behind = [each for each in zookeeper.sessions() if random.random() < 0.5]
             seconds = random.random() * menu.zookeeper_lag_s_max
             hosts = ", ".join(dict.fromkeys(each.host for each in behind))
@@ -253,6 +266,7 @@ class FaultInjector:
     def _restart_zookeeper(self) -> None:
         """Stop a ZooKeeper for a while; it keeps its sessions."""
         zookeeper = self._random.choice(self._world.zookeepers)
+        # A story may have sent it away itself; then the story brings it back.
         if zookeeper not in self._away and not zookeeper.is_away:
             self._world.note("ZooKeeper is restarted")
             self._away[zookeeper] = None
@@ -274,6 +288,7 @@ class FaultInjector:
         # Only a disk of a victim that no fault has befallen now.
         normal = self._world.disk_conditions
         devices = [disk for host in self._victims for disk in host.devices.values()]
+        # One fault of a disk at a time, since each repair sets the normal conditions.
         disks = [disk for disk in devices if disk.conditions is normal]
         if not disks:
             return
@@ -331,11 +346,14 @@ class FaultInjector:
             host = self._random.choice(list(world.hosts.values()))
             milliseconds = self._random.randint(-menu.clock_jump_ms_max, menu.clock_jump_ms_max)
             world.note(f"the clock of {host.name} jumps by {milliseconds} ms")
+            # It stays wrong, also after all faults have ended: nothing may rely on wall clocks
+            # agreeing.
             host.clock.skew_ms += milliseconds
         elif self._victims:
             host = self._random.choice(self._victims)
             rate = 1 + self._random.uniform(-menu.clock_drift_max, menu.clock_drift_max)
             world.note(f"the monotonic clock of {host.name} goes at {rate:.4f}")
+            # Until the next such fault, or ``calm``: rates are not undone one by one.
             world.loop.change_pace(host.pace, rate)
 
     # --- undoing it ---------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from geminga_simulation.run_control import chosen_from
 from geminga_simulation.zookeeper.server import SESSION_TIMEOUT_S_DEFAULT
 
 # Bad enough to matter and good enough for work to be done.
+# A window far below the default fills up: senders meet with back-pressure.
 ROUGH_NETWORK = NetworkConditions(
     delay_s_max=0.003,
     late_probability=0.02,
@@ -60,15 +61,9 @@ class FaultMenu(Conditions):
 
     At most ``hosts_down_max`` hosts are down at a time (crashed, killed or standing still), each
     for at most ``down_s_max`` or ``pause_s_max``. A crash is silent (the machine dark until it is
-    back) with ``silent_probability``. The client of a session that expires
-    learns of it by the end of its connection, which with ``unnoticed_probability`` comes up to
-    ``unnoticed_s_max`` later: clients break a connection on which they hear nothing for two thirds
-    of their time-out.
-    A swizzle cuts all links of one host, one after the other, and heals them in another order.
-    A coordination step is one write to ZooKeeper that fails, is doubtful or late, rather of a kind
-    that is seldom written (``write_troubles.py``).
-    Syncs lie on the disks of those hosts only which a story names, for it must know what they may
-    lose.
+    back) with ``silent_probability``. The client of a session that expires learns of it by the end
+    of its connection, which with ``unnoticed_probability`` comes up to ``unnoticed_s_max`` later:
+    clients break a connection on which they hear nothing for two thirds of their time-out.
     """
 
     crash_rate: float = 0.0
@@ -122,6 +117,7 @@ class FaultMenu(Conditions):
         # Drawn also where the menu is ordered: what is drawn after it must not change by that.
         if random.random() < WHOLE_MENU_PROBABILITY:
             return chosen_from(self, self)
+        # Swarm testing (Groce and others, 2012): each run leaves out some features of the test.
         left_out: dict[str, Any] = {
             entry.name: 0.0
             for entry in fields(self)

@@ -43,6 +43,13 @@ class Surroundings(Protocol):
         ...
 
 
+# The life of a process, and what each end of it leaves on the disks:
+#
+#     start ──▶ runs ──┬── main returns, also after ``stop`` ──▶ every written byte
+#       ▲              ├── kill (SIGKILL) ────────────────────▶ every written byte
+#       │              ├── crash (power) ─────────────────────▶ what was synced, perhaps more
+#       │              └── pause (SIGSTOP): it runs on later, as the same process
+#       └── restart: the same ``main``, a new incarnation, ``lives`` + 1
 class Host:
     """One machine. Its process is what ``start`` was given, or nothing.
 
@@ -67,13 +74,16 @@ class Host:
         self._status, self._status_s = "has never run", 0.0
         self._world = world
         # What runs in the process, and again after a restart.
+        # Kept when the process ends.
         self._main: Callable[[Host], Coroutine[Any, Any, object]] | None = None
         self._incarnation: Incarnation | None = None
         # Of the running process: set when it is asked to end.
         self._stopping: asyncio.Event | None = None
         # Of the last process: done when it has ended, in whatever way.
+        # ``stop`` waits for it; a kill resolves it, too.
         self._exited: asyncio.Future[None] | None = None
         # Futures of code outside that waits for this process: they fail when it dies.
+        # In the order of asking, so that their waiters wake in one order in every run.
         self._promises: dict[asyncio.Future[Any], None] = {}
 
     @property
@@ -131,13 +141,16 @@ class Host:
         self.status = "starts"
         self.random = world.loop.stream(f"{self.name}/{self.lives}")
         self._main = main
+        # A new one for each life: a process must not find that its predecessor was asked to end.
         self._stopping = asyncio.Event()
         self._exited = world.loop.create_future()
+        # The clock's pace is the machine's: it survives a restart.
         incarnation = world.loop.incarnate(self.name, turn_cost_s=world.turn_cost_s, pace=self.pace)
         self._incarnation = incarnation
         # Before the process runs: a machine that was dark would not hear it.
         world.network.power_on(self.name)
         world.note(f"{self.name} starts, life {self.lives}")
+        # All that the main task starts inherits this context, and with it the incarnation.
         context = incarnation.context.copy()
         task = world.loop.create_task(main(self), name=self.name, context=context)
 
@@ -170,6 +183,7 @@ class Host:
         Returns what was opened. Raises what opening raised, or ``HostCrashed``. A later
         ``restart`` opens a new one.
         """
+        # A promise, so that the caller gets ``HostCrashed`` if the process dies while it opens.
         opened: asyncio.Future[ServiceT] = self._promise()
 
         # It runs again after a restart, when ``opened`` is done: then an error ends the process.
@@ -216,6 +230,7 @@ class Host:
         """
         promise: asyncio.Future[ResultT] = self._promise()
         if self._incarnation is None:
+            # A coroutine that is never awaited would be warned of when it is freed.
             work.close()
             promise.set_exception(HostCrashed(self.name))
             return promise
@@ -236,6 +251,8 @@ class Host:
                 promise.set_exception(error)
 
         task.add_done_callback(copy_outcome)
+        # A caller that gives up cancels the work; the other way round, ``copy_outcome`` tells the
+        # caller.
         promise.add_done_callback(lambda done: task.cancel() if done.cancelled() else None)
         return promise
 
@@ -253,6 +270,7 @@ class Host:
         Peers get resets, as if the machine were back at once. With ``is_silent`` they do not: the
         machine answers nothing until the host starts again.
         """
+        # Before the streams end: what peers have on its way here gets no answer, not even a reset.
         if is_silent:
             self._world.network.dark_hosts.add(self.name)
         self._end_process("crashes silently" if is_silent else "crashes", is_silent=is_silent)
@@ -266,6 +284,7 @@ class Host:
             return
         world = self._world
         world.note(f"{self.name} stands still for {seconds:.6f} s")
+        # Its timers fire late, all together; its clock goes on, as after SIGCONT.
         world.loop.pause(incarnation, world.loop.now_s + seconds)
         self.zookeeper.silence(self.name)
 
@@ -281,6 +300,7 @@ class Host:
         incarnation = self._incarnation
         if incarnation is None:
             return
+        # Before all else: what follows may ask ``is_running``, and must not end it twice.
         self._incarnation = None
         self._stopping = None
         world = self._world
@@ -290,7 +310,7 @@ class Host:
         world.loop.kill(incarnation)
         world.network.kill(incarnation, is_silent=is_silent)
         self.zookeeper.kill(incarnation)
-        # Last: those who wait outside go on in a turn of their own, and find all this done.
+        # Last: code that waits outside goes on in a turn of its own, and finds all this done.
         for promise in list(self._promises):
             if not promise.done():
                 promise.set_exception(HostCrashed(self.name))

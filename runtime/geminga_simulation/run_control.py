@@ -49,12 +49,14 @@ class RunControl:
     errors: list[tuple[float, str, str]] = field(default_factory=list[tuple[float, str, str]])
 
 
+# A context variable, not an argument: stories and their worlds need not pass it on.
 RUN_CONTROL: ContextVar[RunControl] = ContextVar("geminga_run_control")
 
 
 @contextmanager
 def controlled(control: RunControl) -> Generator[RunControl]:
     """Let ``control`` hold for the stories that run within the block."""
+    # Set outside of the loop: ``asyncio.Runner`` runs the story in a copy of this context.
     token = RUN_CONTROL.set(control)
     try:
         yield control
@@ -71,6 +73,7 @@ def chosen_from(menu: MenuT, drawn: MenuT) -> MenuT:
 def dish_names(menu: type[Conditions]) -> list[str]:
     """All that a menu of this class may offer: ``crash`` for its ``crash_rate``, ``disk`` for its
     conditions of disks, and so on."""
+    # In the order of the fields, which the injector's draws depend on.
     names = (entry.name for entry in fields(menu))  # type: ignore[arg-type]  # a dataclass
     return [name.removesuffix(RATE) for name in names if name.endswith(RATE) or name in CONDITIONS]
 
@@ -91,6 +94,7 @@ def only(menu: MenuT, dishes: Collection[str]) -> MenuT:
         for name in dish_names(type(menu))
         if name not in dishes
     }
+    # Bounds and probabilities stay: only what is off the table cannot happen.
     return replace(menu, **changes)  # type: ignore[type-var]  # a dataclass
 
 

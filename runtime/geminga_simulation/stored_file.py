@@ -20,6 +20,7 @@ class StoredFile:
     synced_size: int = 0
     # Ranges whose sync failed, as (start, end). The system marks their pages clean and never writes
     # them again: after a loss of power they hold something else, synced since or not.
+    # Cleared by a loss of power, which spoils them, and cut by ``truncate``.
     doomed: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     # Space is reserved behind ``content``.
     is_reserved: bool = False
@@ -27,6 +28,7 @@ class StoredFile:
     def lose_power(self, random: Random, torn_probability: float) -> None:
         """Unsynced bytes survive as chance has it; what is left is on the device from now on."""
         content = self.content
+        # Before the tail is cut: a doomed range may lie in it, or before it.
         for start, end in self.doomed:
             self.spoil(random, start, end)
         self.doomed.clear()
@@ -43,6 +45,8 @@ class StoredFile:
             if random.random() < torn_probability:
                 start = self.synced_size
                 while start < len(content):
+                    # From the end of what was synced to the next border of a sector, then sector by
+                    # sector.
                     end = (start // SECTOR_BYTES + 1) * SECTOR_BYTES
                     if random.random() < 0.5:
                         self.spoil(random, start, end)
@@ -51,6 +55,7 @@ class StoredFile:
         if random.random() < 0.5:
             self.show_reserved(random)
         self.is_reserved = False
+        # What survived one loss of power survives the next one.
         self.synced_size = len(content)
 
     def spoil(self, random: Random, start: int, end: int) -> None:

@@ -71,15 +71,18 @@ class World:
         self._canary = canary
         # The one for hosts of no site, then one for each site.
         self.zookeepers: list[SimulatedZooKeeper] = []
+        # Sites make theirs later: ``zookeepers`` grows, and the fault injector asks it each time.
         self.zookeeper = self._new_zookeeper(ZOOKEEPER)
         self.hosts: dict[str, Host] = {}
         # What was done to the world, and when: (virtual seconds, text).
         self.events: list[tuple[float, str]] = []
         # What the processes logged as errors: (virtual seconds, host, text).
+        # Bounded by ``ERRORS_KEPT_MAX``; ``events`` is bounded by the faults of the run.
         self.errors: list[tuple[float, str, str]] = []
         # A tool that runs a story reads them from there, also when the run fails before its end.
         control = RUN_CONTROL.get(None)
         if control is not None:
+            # The same lists, not copies: what a run adds before it fails is in them.
             control.events, control.errors = self.events, self.errors
         # How all disks behave, those made later included; a disk's own differ while a fault of it
         # lasts. ``set_disk_conditions`` changes them.
@@ -89,6 +92,7 @@ class World:
         self._listener = _ErrorListener(self)
 
     async def __aenter__(self) -> Self:
+        # The root logger is that of this Python process: two worlds at a time would both listen.
         logging.getLogger().addHandler(self._listener)
         return self
 
@@ -131,6 +135,8 @@ class World:
         assert name != ZOOKEEPER, "ZooKeeper's machine runs no process of ours"
         found = self.hosts.get(name)
         if found is None:
+            # Never removed: a host that is down keeps its disks, its clock and the count of its
+            # lives.
             found = self.hosts[name] = Host(self, name, zookeeper or self.zookeeper)
         return found
 
@@ -162,6 +168,7 @@ class World:
             f"{one} no longer reaches {other}" if is_one_way else f"{one} and {other} are cut apart"
         )
         self.note(way)
+        # ZooKeeper has no host here: its sessions are no streams of the simulated network.
         if ZOOKEEPER in (one, other):
             host = other if one == ZOOKEEPER else one
             self._zookeeper_of(host).isolate(host)

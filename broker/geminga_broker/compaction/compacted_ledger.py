@@ -48,6 +48,7 @@ class CompactedLedger:
     # Of many that read at once, one opens the ledger.
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     # By entry id of this ledger: its position in the log, in the order of their reading.
+    # Never out of date: a ledger in force is closed, and its entries do not change.
     _positions: dict[int, Position] = field(default_factory=dict[int, Position], init=False)
     # By position behind the last entry of a read: the entry of this ledger that comes next.
     _following: dict[Position, int] = field(default_factory=dict[Position, int], init=False)
@@ -70,6 +71,8 @@ class CompactedLedger:
     ) -> list[CompactedEntry]:
         """Entries whose position is not less than ``position``, as ``read``."""
         # A reader that goes on where its last read ended needs no search.
+        # The reader asks from the entry behind the last one that it got; that is how the key was
+        # made.
         index = self._following.get(position)
         if index is None:
             index = await self.index_of(position)
@@ -78,6 +81,7 @@ class CompactedLedger:
             ledger_id, entry_id = entries[-1].position
             self._following[Position(ledger_id, entry_id + 1)] = index + len(entries)
             if len(self._following) > POSITIONS_KEPT_MAX:
+                # The oldest: most keys are of readers that have moved on.
                 del self._following[next(iter(self._following))]
         return entries
 
@@ -111,6 +115,7 @@ class CompactedLedger:
     async def last(self) -> CompactedEntry | None:
         """The entry with the greatest position; None where all was compacted away."""
         last = (await self.opened()).last_confirmed
+        # A read gives at least one entry, however small its limit of bytes.
         return None if last < 0 else (await self.read(last, 1, 1))[0]
 
     async def index_of(self, position: Position) -> int:
@@ -130,6 +135,7 @@ class CompactedLedger:
 
     async def _read_position(self, index: int) -> Position:
         """Read the position of an entry from its start: payloads may be megabytes."""
+        # The position stands in front of the payload (``RawMessage``).
         (entry,) = await self._ask(lambda reader: reader.peek(index))
         if len(self._positions) >= POSITIONS_KEPT_MAX:
             del self._positions[next(iter(self._positions))]

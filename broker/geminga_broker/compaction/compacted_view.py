@@ -31,6 +31,7 @@ class CompactedView:
     topic: str
     # The compacted ledger in force; None for a topic that was never compacted. The compactor
     # replaces it, and it is given up here where it is gone.
+    # Its horizon never goes back, except when the topic is truncated.
     ledger: CompactedLedger | None = field(default=None, init=False)
 
     def covers(self, position: Position) -> bool:
@@ -80,14 +81,19 @@ class CompactedView:
 
         A ledger that was replaced meanwhile may have been deleted: then the new one is read.
         """
+        # Ends: each turn either answers, or has another ledger than the one before, or none.
         while (ledger := self.ledger) is not None:
             try:
                 return await question(ledger)
             except CompactedLedgerGone as error:
+                # Not where a compaction has put another in force meanwhile: the loop reads that
+                # one.
                 if self.ledger is ledger:
                     log.error(  # noqa: TRY400 -- what it says is all there is to know
                         "compacted ledger is gone",
                         extra={"topic": self.topic, "error": str(error)},
                     )
+                    # The log has what it has not trimmed; the next compaction writes another
+                    # ledger.
                     self.ledger = None
         return None

@@ -46,6 +46,8 @@ class CompactionRun:
 
     async def find_newest(self) -> Survivors:
         """Phase one. Raises ``StorageUnavailable``."""
+        # The config of the beginning holds for both phases: the second takes what the first
+        # decided.
         newest = NewestMessages(retain_null_key=self.config.retain_null_key)
         stream = CompactionStream(self.source)
         while entries := await stream.next_turn():
@@ -71,6 +73,7 @@ class CompactionRun:
                 if messages is None:
                     survivors.take(1)  # an entry that cannot be parsed stays whole
                 else:
+                    # As many numbers as phase one gave this entry: both count ``messages_of``.
                     left = keep_only(payload, survivors.take(len(messages)))
                 if left is not None:
                     kept.append(
@@ -79,12 +82,14 @@ class CompactionRun:
             if kept:
                 began_s = self.clock.monotonic()
                 writer.append_all(kept)
+                # Counted when they are handed over; a run that fails reports none of it.
                 self.progress.entries_written += len(kept)
                 self.progress.bytes_written += sum(map(len, kept))
                 # Wait before going on: so the entries of one turn are held in memory, not more.
                 await written.wait_for(writer.last_pushed)
                 self.on_written(len(kept), (self.clock.monotonic() - began_s) * 1000)
             await self._rest(entries)
+        # Before the ledger is put in force: its end is fixed, and readers need no recovery.
         await writer.close()
 
     async def _rest(self, entries: list[CompactedEntry]) -> None:
@@ -92,6 +97,7 @@ class CompactionRun:
         # The rate is that of reading, which is what disturbs others: it comes from bookies.
         size_bytes = sum(len(each.payload) for each in entries)
         self.progress.bytes_read += size_bytes
+        # Debt, not a bucket: what was read is paid for afterwards, so a run never bursts.
         self._to_rest_s += size_bytes / self.config.read_bytes_per_s_max
         if self._to_rest_s < REST_S_MIN:
             await asyncio.sleep(0)

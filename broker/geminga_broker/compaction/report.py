@@ -75,6 +75,7 @@ class CompactionReport:
 
     def succeeded(self, now_ms: int, duration_s: float, progress: Progress) -> None:
         """Note that the compaction is done."""
+        # A run that found nothing to do comes here, too, with an empty progress.
         self.status = CompactionStatus.SUCCESS
         self.last_succeeded_ms = now_ms
         self.last_duration_ms = round(duration_s * 1000)
@@ -82,6 +83,7 @@ class CompactionReport:
         # Totals are of all runs that went well: what a failed one removed is in no ledger.
         self.removed_total += progress.removed
         self.succeeded_total += 1
+        # What the ledger in force has, not what this run added.
         self.entries_left = progress.entries_written
         self.bytes_left = progress.bytes_written
         self.read_bytes_rate = progress.bytes_read / max(duration_s, DURATION_S_MIN)

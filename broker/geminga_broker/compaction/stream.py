@@ -38,6 +38,8 @@ class CompactionStream:
         self._turns: deque[list[CompactedEntry]] = deque()
         # Entries of the former compacted ledger read so far; None when all were, or there is none.
         self._former_index: int | None = None if source.former is None else 0
+        # Nothing before the horizon is read from the log, though the log may still have it: what
+        # the former ledger left out of it must not come back.
         before = source.log.chain.before_first
         after = before if source.former is None else source.former.horizon
         self._log = LogScan(source.log, after, source.upto)
@@ -45,9 +47,11 @@ class CompactionStream:
     async def next_turn(self) -> list[CompactedEntry]:
         """The next few entries; none at the end. Raises ``StorageUnavailable``."""
         former, log = self._source.former, self._source.log
+        # First the former ledger to its end, and only then the log: order is what "newest" goes by.
         if not self._turns and former is not None and self._former_index is not None:
             # In the same portions as the log is read.
             run = await former.read(self._former_index, log.entries_max, log.bytes_max)
+            # An empty read is its end: a closed ledger gives at least one entry before that.
             self._former_index = self._former_index + len(run) if run else None
             self._turns.extend(turns_of(run))
         # The log is read behind the horizon: its entries come after all of the compacted ledger.
@@ -55,6 +59,8 @@ class CompactionStream:
             ledger_id, entries = found
             run = [CompactedEntry(Position(ledger_id, each[0]), each[1]) for each in entries]
             self._turns.extend(turns_of(run))
+        # An entry is in memory until its turn was worked on, so at most one read of entries at a
+        # time.
         return self._turns.popleft() if self._turns else []
 
 

@@ -84,6 +84,7 @@ class TopicCompactor(Service):
         self._log = managed_ledger
         self._clock = clock
         self._config = config
+        # The last run, which may be done. ``trigger`` begins another only when it is.
         self._running: asyncio.Task[object] | None = None
         # Guards the cursor's properties, and with them which ledgers exist and which is in force.
         self._changing = asyncio.Lock()
@@ -100,6 +101,7 @@ class TopicCompactor(Service):
         ledger_id = cursor.position_properties.get(COMPACTED_LEDGER_PROPERTY)
         if ledger_id is not None:
             ledgers = self._factory.ledgers
+            # Position and ledger id were stored by one write, so they belong together.
             self.view.ledger = CompactedLedger(ledgers, ledger_id, cursor.mark_delete)
         # In the background: opening a topic does not wait for it.
         if self._unneeded(cursor):
@@ -109,8 +111,10 @@ class TopicCompactor(Service):
         """Enter the cursor and connect it with the log."""
         # The topic may have settings of its own, which the factory that made the cursor lacks.
         cursor.configure(self._log.config)
+        # The cursor holds the log back like a subscription's; when it moves, ledgers may go.
         cursor.on_ledger_left = self._log.trimmer.trim_soon
         cursor.on_lost = self._log.fence
+        # Before it is ``self.cursor``: closing the compactor exits what it finds there.
         await cursor.__aenter__()
         self.cursor = cursor
         return cursor
@@ -128,6 +132,7 @@ class TopicCompactor(Service):
             raise CompactionRunning
         if self._is_closing or self._log.is_fenced:
             raise TopicFenced(str(self._name))
+        # Here, not in the task: an operator who asks right after the trigger sees it run.
         self.report.status = CompactionStatus.RUNNING
         self.report.last_error = ""
         self._running = self.spawn(self._run(), name=f"compact {self._name}")
@@ -143,6 +148,8 @@ class TopicCompactor(Service):
             return
         async with self._changing:
             cursor = await self._own_cursor()
+        # Bytes of whole ledgers by their share of entries (``bytes_between``): a threshold needs no
+        # more.
         is_due = cursor.backlog_bytes > self._config().threshold_bytes
         # Again: an operator may have triggered it while the cursor was made.
         if is_due and may_begin and not self.is_running:
@@ -159,6 +166,7 @@ class TopicCompactor(Service):
             reason = str(error)
             log.warning("not compacted", extra={"topic": str(self._name), "error": reason})
         finally:
+            # Also for a run that was cancelled: stats must not show it as running for ever.
             duration_s = self._clock.monotonic() - began_s
             if progress is None:
                 self.report.failed(self._clock.wall_ms(), duration_s, reason)
@@ -181,7 +189,11 @@ class TopicCompactor(Service):
                 on_written=self.report.wrote,
             )
             survivors = await run.find_newest()
+            # Long: both phases hold the lock, so ``stop`` comes before what wants to change the
+            # cursor.
             ledger_id = await self._write(cursor, run, survivors, source.upto)
+            # A crash before this write of the cursor leaves the new ledger named as begun, one
+            # after it the former named as such: the next owner deletes what is not in force.
             await self._put_in_force(cursor, ledger_id, source.upto)
             try:
                 await self._delete_unneeded(cursor)
@@ -209,6 +221,7 @@ class TopicCompactor(Service):
     async def _own_cursor(self) -> Cursor:
         """The cursor; created before the first entry of the log where there is none yet."""
         if self.cursor is None:
+            # The cursor's position must be in a ledger of the log.
             await self._log.begin()
             chain = self._log.chain
             cursor = await self._factory.create_cursor(
@@ -239,6 +252,7 @@ class TopicCompactor(Service):
             await _stored(cursor)
             await run.write(survivors, writer, written)
         except BaseException:
+            # The ledger stays, named as begun: the next run or owner deletes it.
             writer.detach()
             raise
         return writer.ledger_id
@@ -249,6 +263,8 @@ class TopicCompactor(Service):
         The view shows the new ledger before the cursor is stored: from then on the log is trimmed
         up to ``horizon``, and the former ledger lacks what was published since.
         """
+        # The name as it is stored, also where ``_source`` found that ledger gone: deleting it again
+        # does no harm.
         former = cursor.position_properties.get(COMPACTED_LEDGER_PROPERTY)
         # A reset, not an acknowledgement: nothing beyond the horizon is acknowledged.
         cursor.acknowledged.reset(horizon)
@@ -279,6 +295,7 @@ class TopicCompactor(Service):
             for name, value in cursor.position_properties.items()
             if name not in (BEGUN_PROPERTY, FORMER_PROPERTY)
         }
+        # Without waiting: a name too many only makes the next owner delete a ledger twice.
         cursor.changed()
 
     async def _clean_up(self, cursor: Cursor) -> None:

@@ -79,6 +79,9 @@ class BucketStore:
             writer.detach()
             raise
         # One change names the new ledger and takes the former one of that name out.
+        # A bucket of that name that could not be read (``_lost``), or one that ``clear`` made
+        # unneeded and that is not deleted yet: the ledgers may be read again, and fill the same
+        # bucket.
         former = buckets_of(self.cursor.properties).get(key)
         garbage = [each for each in garbage_of(self.cursor.properties) if each != ledger_id]
         if former is not None:
@@ -95,6 +98,7 @@ class BucketStore:
         return decode_segment(await self._read(ledger_id, number + 1))
 
     async def _read(self, ledger_id: int, entry_id: int) -> bytes:
+        # Closed ledgers open alike with or without recovery; one that was left open is closed.
         reader = await self.ledgers.open(ledger_id, recover=True)
         limit = self.cursor.config.read_bytes_max
         return (await reader.read(entry_id, entry_id, bytes_max=limit))[0]
@@ -106,6 +110,7 @@ class BucketStore:
         are left from before."""
         named = buckets_of(self.cursor.properties)
         gone = [named[key] for key in keys if key in named]
+        # What a crash of before left goes along.
         garbage = [*garbage_of(self.cursor.properties), *gone]
         if not garbage:
             return
@@ -113,6 +118,7 @@ class BucketStore:
         await self._change({}, [key.property_name for key in keys], garbage)
         for ledger_id in garbage:
             await self.ledgers.delete(ledger_id)
+        # The list goes last: until then a crash leaves ledgers that the next owner finds in it.
         await self._change({}, (), [])
 
     async def delete_all(self) -> None:

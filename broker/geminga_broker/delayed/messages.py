@@ -86,6 +86,7 @@ class DelayedMessages:
         self._clock = clock
         self._wake = wake
         # ``take_due`` may return something.
+        # While it is True no further timer is set: the dispatcher is to take what is due.
         self.is_due = False
         # Where buckets are stored; None for a subscription that is not stored itself.
         stored = cursor.store
@@ -102,6 +103,8 @@ class DelayedMessages:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         # The tasks that work with buckets, and that roll the log over to end one.
+        # At most one at a time, as ``BucketStore`` demands. They are tasks of the cursor, whose
+        # close ends them.
         self._work: asyncio.Task[object] | None = None
         self._rolling_over: asyncio.Task[object] | None = None
 
@@ -144,6 +147,7 @@ class DelayedMessages:
         """
         plain_in, plain_from, plain_upto = self._plain
         first = run[0][0]
+        # What was looked at before, and was plain.
         if ledger_id == plain_in and plain_from <= first < plain_upto:
             # By entry id, not by count: what was acknowledged meanwhile is not in the run.
             if run[-1][0] < plain_upto:
@@ -152,6 +156,7 @@ class DelayedMessages:
         held = self._index.held
         if not self._config.enabled and not held:
             return 0, run
+        # What is held back, or is to be, at the start of the run.
         passed = 0
         if held or not is_plain(run[0][1]):
             passed = self._pass_delayed(ledger_id, run)
@@ -168,6 +173,7 @@ class DelayedMessages:
         else:
             end = len(run)
         if end > passed:
+            # Not beyond a gap: what the run leaves out was never parsed, and may come later.
             self._plain = (ledger_id, run[passed][0], _unbroken_end(run, passed, end))
             # The ledger may be read to its end now, and the open bucket end with it.
             if self._index.is_enough:
@@ -198,6 +204,7 @@ class DelayedMessages:
         Due entries behind it are released too: the dispatcher comes to them when it reads on.
         """
         due = self._index.take_due(self._clock.wall_ms(), count_max)
+        # Then there may be more of them; the dispatcher asks again when it has sent these.
         self.is_due = len(due) == count_max
         self._check()
         return [each for each in due if each < read_position]
@@ -218,10 +225,13 @@ class DelayedMessages:
         if next_ms is None:
             return
         if self._timer is not None:
+            # The timer that is set comes first, and checks again.
             if next_ms >= self._timer_ms:
                 return
             self._timer.cancel()
         self._timer_ms = next_ms
+        # By the wall clock, which may be set while the timer runs by the monotonic one: so it never
+        # runs longer than ``CHECK_S_MAX``.
         delay_s = max(0, next_ms - self._clock.wall_ms()) / 1000
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(min(delay_s, CHECK_S_MAX), self._on_time)
@@ -315,21 +325,27 @@ class DelayedMessages:
         assert self._store is not None
         number = bucket.next_segment
         try:
+            # While this waits, ``clear`` may come: then ``held`` is empty, and ``loaded`` takes
+            # nothing.
             messages = await self._store.segment(bucket.ledger_id, number)
         except LOST as error:
             log.error(  # noqa: TRY400 -- what it says is all there is to know
                 "a bucket of delayed messages is lost: they are read from the topic",
                 extra={"cursor": self._cursor.name, "error": str(error)},
             )
+            # All that is held of its ledgers: only the segments say which of them has which
+            # message.
             await self._read_again(bucket)
             bucket.next_segment = len(bucket.segments)
         else:
+            # After the read: a segment whose read fails is read again.
             bucket.next_segment = number + 1
             self._index.loaded(messages)
 
     async def _read_again(self, bucket: Bucket) -> None:
         """Learn from the messages themselves when they are due."""
         held, log_reader = self._index.held, self._managed_ledger.reader
+        # A copy: entries are released while their messages are read.
         runs = list(held.runs(bucket.key.first_ledger_id, bucket.key.last_ledger_id))
         for ledger_id, first, last in runs:
             at = first
@@ -350,6 +366,7 @@ class DelayedMessages:
         assert self._store is not None
         sealing = self._index.sealing
         assert sealing is not None
+        # Encoded before the ledger is made, with pauses: half a million messages take their time.
         summaries, segments = [], []
         for segment in cut(self._index.sealed_messages(), self._config):
             if segment:
@@ -368,6 +385,8 @@ class DelayedMessages:
             return
         # From here on ``clear`` does not stop it: the bucket is stored, and deleted as unneeded.
         times = [(each.due_first_ms, each.due_last_ms) for each in summaries]
+        # Its messages stay in the wheel of ``sealing`` meanwhile, and come out of it when they are
+        # due.
         ledger_id = await self._store.write(sealing.key, encoded, segments)
         # Where a lost bucket had this name, it is replaced now: the name must stay.
         self._lost = [key for key in self._lost if key != sealing.key]
@@ -403,6 +422,7 @@ class DelayedMessages:
                 self._index.restore(key, ledger_id, summaries, now_ms)
             self._lost += lost
             self._index.pass_by(self._cursor.mark_delete)
+            # Last: from here on ``_check`` starts work, which may delete buckets as unneeded.
             self._is_recovered = True
         self._check()
 
@@ -417,6 +437,7 @@ class DelayedMessages:
         # Buckets that were not recovered yet need not be: they are to be deleted.
         if self._store is not None and not self._is_recovered and not self._recovering.locked():
             self._is_recovered = True
+            # As lost ones they are deleted by name, and never read.
             self._lost = list(buckets_of(self._cursor.properties))
         if self._index.held or self._index.buckets:
             self._index.clear(self._clock.wall_ms())
@@ -433,6 +454,7 @@ class DelayedMessages:
             index.seal()
             self._check()
         if self._work is not None:
+            # ``wait``, as an error of the task must not keep the cursor from being closed.
             await asyncio.wait((self._work,))
 
     async def delete(self) -> None:

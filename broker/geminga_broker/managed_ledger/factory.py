@@ -94,6 +94,8 @@ class ManagedLedgerFactory(Service):
         """Roll over and trim logs by time, idle ones too: one timer serves all of them."""
         # A copy: logs are opened and closed whenever others have a turn.
         for number, log in enumerate(list(self._opened.values()), 1):
+            # ``sweep`` waits for nothing: it starts tasks of the log where there is something to
+            # do.
             log.sweep()
             if number % LOGS_SWEPT_AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -139,6 +141,7 @@ class ManagedLedgerFactory(Service):
 
         async def load_in_turn() -> None:
             for name in remaining:
+                # Its subscription was deleted after the names were read.
                 with suppress(NodeMissing):
                     loaded[name] = await self.load_cursor(log_name, name, chain)
 

@@ -104,12 +104,15 @@ def cursor_stats(log: ManagedLedger, cursor: Cursor, read_position: Position) ->
     return CursorStats(
         mark_delete=cursor.mark_delete,
         read_position=read_position,
+        # Negative for a backlog from before the log was opened, as upstream's.
         messages_consumed=log.entries_added - cursor.backlog_entries,
         cursor_ledger_id=store.ledger_id if store is not None else -1,
         cursor_ledger_last_entry=store.ledger_last_entry if store is not None else -1,
         acknowledged_ranges="[" + ",".join(f"({low}..{high}]" for low, high in shown) + "]",
         acknowledged_range_count=cursor.acknowledged.range_count,
         ledger_switched_ms=store.ledger_switched_ms if store is not None else 0,
+        # Words of upstream's ``ManagedCursorImpl.State``: NoLedger while no cursor ledger is
+        # written.
         state="Open" if store is None or store.current is not None else "NoLedger",
         entries_since_first_unacknowledged=unacknowledged,
         properties=cursor.position_properties,

@@ -79,6 +79,8 @@ async def message_with_index(reader: LogReader, index: int) -> Position | None:
     if index < 0:
         return None
     chain = reader.chain
+    # Indexes grow along the log (``BrokerEntryMetadata``), which the binary search needs; entries
+    # without one count as -1, as if they lay in front.
     position = await reader.first_where(lambda payload: index_of(payload) >= index)
     for _ in range(MARKERS_PASSED_MAX):
         if position > reader.readable_upto:
@@ -88,6 +90,7 @@ async def message_with_index(reader: LogReader, index: int) -> Position | None:
         if messages:
             # The first entry of the log ends at or behind the index: if it also begins behind it,
             # the message was in an entry that was deleted.
+            # An entry of ``n`` messages that ends at index ``e`` begins at ``e - n + 1``.
             is_first = chain.previous_of(position) == chain.before_first
             return EARLIEST if is_first and index <= index_of(payload) - messages else position
         position = chain.next_after(position)
@@ -120,6 +123,7 @@ async def scan_backlog(
                 at = first
                 # One read may give less than was asked for: its bytes are limited, too.
                 while at <= last and not scan.is_aborted:
+                    # Never 0: the loop ends as soon as the limit is reached.
                     wanted = min(last - at + 1, entries_max - scan.entries)
                     run = await reader.read(Position(ledger_id, at), wanted)
                     at += len(run)

@@ -70,6 +70,8 @@ class ManagedLedger(Service):
         ledgers, clock, config = services.ledgers, services.clock, services.config
         self.name, self.config = name, config
         # That of the record, once the log is open.
+        # One object for all parts: reader, cursors and trimmer see every change that ``recorded``
+        # makes.
         self.chain = LedgerChain()
         # Another broker has the log, or it was deleted: nothing is written or confirmed any more.
         self.is_fenced = False
@@ -93,6 +95,7 @@ class ManagedLedger(Service):
         self._listener: LogListener | None = listener
         self._create_with, self._opened = create_with, opened
         # That of the ledger that takes entries.
+        # Never one of ``_finishing``: ``_replace`` moves it there.
         self._appender: Appender | None = None
         # Ledgers that take no more entries and are not closed yet, oldest first. The next ledger is
         # opened after they are closed, so positions in the log keep the order of appending.
@@ -112,15 +115,20 @@ class ManagedLedger(Service):
             if self.stamps is not None:
                 self.recorded.store.noted = self.stamps.properties
             # A new log has a ledger from the beginning: cursors need something to point at.
+            # The ledger, then the record that names it. A broker that dies in between leaves a
+            # ledger that only its labels tell (``RecordedChain``); in the other order it would
+            # leave a record of a ledger that never was, which looks like a loss of messages.
             self.chain = self.reader.chain = self.recorded.chain
             appender = await self._new_appender()
             try:
                 await self.recorded.create(appender.span, self._create_with)
             except BaseException:
+                # Nothing else would: ``_close_parts`` knows only the appenders in use.
                 appender.writer.detach()
                 raise
             self._use(appender)
         else:
+            # Not before ``load``, which replaces the chain.
             self.chain = self.reader.chain = self.recorded.chain
             self.termination.at = self.recorded.store.terminated_at
             reader = await self.recorded.recover_last(self._clock.wall_ms)
@@ -131,6 +139,7 @@ class ManagedLedger(Service):
                 # Only now: ``recover_last`` writes the record before the index is known, and must
                 # leave the one that stands there.
                 self.recorded.store.noted = self.stamps.properties
+        # Last: a sweep finds open logs only. A log that fails to open was never registered.
         self._opened[self.name] = self
         self.trimmer.trim_soon()
 
@@ -138,6 +147,8 @@ class ManagedLedger(Service):
         """Close the open ledger, so that the next owner need not recover it."""
         if self._opened.get(self.name) is self:
             del self._opened[self.name]
+        # The switch has ended: a service cancels its tasks before it closes its parts. From here on
+        # no ledger is open, so ``append_all`` raises.
         self._finishing, self._appender = self._appenders(), None
         try:
             if self._finishing and not self.is_fenced:
@@ -159,6 +170,8 @@ class ManagedLedger(Service):
     @property
     def state(self) -> LogState:
         """What the log is doing, as upstream's internal stats show it."""
+        # In this order: a fenced log is closed later, a terminated one may still close its last
+        # ledger.
         if self.is_fenced:
             return LogState.FENCED
         if self._is_closing:
@@ -193,6 +206,7 @@ class ManagedLedger(Service):
             except EntryTooLarge as error:
                 raise NotAllowed(str(error)) from error
             except LedgerError as error:
+                # The writer has taken none of ``items``: they can go to the next ledger as a whole.
                 log.warning("ledger takes no more", extra={"log": self.name, "error": str(error)})
                 self._replace(appender)
             else:
@@ -233,6 +247,7 @@ class ManagedLedger(Service):
         span, listener = appender.span, self._listener
         # The writers of a closed log are closed or detached: none of them confirms anything.
         assert listener is not None
+        # First the span: reads and acknowledgements of these entries are checked against it.
         span.entries += len(entries)
         span.size_bytes += size_bytes
         self.entries_added += len(entries)
@@ -240,12 +255,16 @@ class ManagedLedger(Service):
         # The cache before the listener, which wakes dispatchers: they read from the cache.
         self.cached.insert(span.ledger_id, entries, size_bytes, now_s)
         listener.run_appended(span.ledger_id, entries, batch)
+        # Last, as the listener may change which ledger is open. A ledger that is finishing gets its
+        # last confirmations here, too, and needs no replacing.
         age_s = now_s - appender.begun_at_s
         if appender is self._appender and is_due(self.config, span, age_s, appender.age_max_s):
             self._replace(appender)
 
     def appender_failed(self, appender: Appender, error: LedgerError) -> None:
         """Called by an appender: its ledger takes no more."""
+        # Another client has recovered the ledger. Entries that were not confirmed may be in it or
+        # not: only the next owner finds out, and producers send them again there.
         if isinstance(error, LedgerFenced):
             self.fence()
             return
@@ -273,6 +292,7 @@ class ManagedLedger(Service):
         if switching is not None and switching is not asyncio.current_task():
             switching.cancel()
         log.warning("log fenced", extra={"log": self.name})
+        # Last: the topic finds the log fenced as a whole, with nothing pending.
         if self._listener is not None:
             self._listener.log_fenced()
 
@@ -299,6 +319,10 @@ class ManagedLedger(Service):
         backoff = Backoff(self.config.retry_first_s, self.config.retry_limit_s, self._random)
         while self._appender is None and not self.is_fenced:
             try:
+                # Each step only when the one before is done: the last ledger is closed, so its end
+                # is known; the new one is in the record, so the next owner looks for entries there;
+                # then it takes entries. A crash before the last step leaves an empty ledger, which
+                # the next owner recovers.
                 await self._close_finishing()
                 appender = await self._new_appender()
                 try:
@@ -323,6 +347,8 @@ class ManagedLedger(Service):
 
     async def _close_finishing(self) -> None:
         while self._finishing:
+            # One that cannot be closed stays first: those behind it keep their order, and are
+            # closed by the next attempt.
             appender = self._finishing[0]
             await appender.writer.close()
             appender.span.closed_at_ms = self._clock.wall_ms()
@@ -330,6 +356,8 @@ class ManagedLedger(Service):
             self._finishing = tuple(each for each in self._finishing if each is not appender)
 
     async def _new_appender(self) -> Appender:
+        # Upstream's labels (``LedgerMetadataUtils``): they say to which log a ledger belongs, also
+        # where no record names it.
         has_stamps = self.stamps is not None
         appender = Appender(self.run_confirmed, self.appender_failed, has_stamps=has_stamps)
         writer = await self.recorded.ledgers.create(
@@ -346,8 +374,11 @@ class ManagedLedger(Service):
     def _use(self, appender: Appender) -> None:
         """Write to this ledger from now on, first what waited for it. Raises ``LedgerError`` where
         the ledger takes nothing; the entries go on waiting then."""
+        # Before the first append: a confirmation is inserted into the cache.
         self.cached.begin(appender.span.ledger_id)
         appender.begun_at_s = self._clock.monotonic()
+        # Drawn once for each ledger: drawn at each check, nearly all ledgers would go at the lower
+        # end.
         spread = 1 + AGE_SPREAD * self._random.random()
         appender.age_max_s = self.config.ledger_age_max_s * spread
         self.last_ledger_created_ms = self._clock.wall_ms()
@@ -362,6 +393,8 @@ class ManagedLedger(Service):
 
     async def begin(self) -> None:
         """Make sure that the log has a ledger: a stored cursor needs something to point at."""
+        # A log that we created has one. Upstream writes a record before the first ledger is there,
+        # and a deletion that ended early leaves a record without ledgers.
         if not self.chain.spans and not self.is_fenced:
             await self._switched()
 
@@ -395,6 +428,7 @@ class ManagedLedger(Service):
 
     async def drain(self) -> bool:
         """Close the ledgers that are open; whether no entry waits for another one."""
+        # What waits for a ledger must become durable, too, and that takes an open one.
         if self._waiting or self._is_switching:
             await self._switched()
         self._finishing, self._appender = self._appenders(), None
@@ -428,6 +462,7 @@ class ManagedLedger(Service):
         # entry that is appended behind the cursors would keep all of its ledger.
         await self.roll_over()
         end = self.chain.last_confirmed
+        # The ledger of after ``roll_over`` may have entries already: the end is before its first.
         if self._appender is not None:
             end = self.chain.previous_of(Position(self._appender.span.ledger_id, 0))
         await self.trimmer.pass_everything(end, CHANGE_DEADLINE_S)
@@ -437,10 +472,13 @@ class ManagedLedger(Service):
         """Delete all ledgers and the log's own record; call when nothing uses it any more."""
         # Closing it later writes nothing, then.
         self.is_fenced = True
+        # The switch and the trimmer change the record; ``recorded.delete`` must come after all of
+        # that.
         await self._end_tasks()
         unclosed, self._appender = self._appenders(), None
         for each in unclosed:
             try:
+                # Only to stop the writer in good order: the ledger is deleted, whatever its end is.
                 await each.writer.close()
             except LedgerError as error:
                 log.info("deleting an unclosed ledger", extra={"error": str(error)})

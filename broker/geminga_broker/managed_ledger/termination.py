@@ -67,16 +67,20 @@ class Termination:
                 # nothing waits, or another call has terminated the log.
                 while self.at is None:
                     # Drained: every entry that was taken is durable, so the last one is known.
+                    # Nothing comes in behind it: while this is under way the log refuses entries,
+                    # and opens no ledger but for entries that wait.
                     if await self._owner.drain():
                         await self._recorded.save(ends=True)
                         self.at = self._recorded.store.terminated_at
                 return self.at
         except (LedgerFenced, *OWNERSHIP_LOST) as error:
+            # ``LedgerFenced`` came from closing the last ledger: the next owner recovers it.
             self._owner.fence()
             raise TopicFenced(self._owner.name) from error
         except (LedgerError, CoordinationError, TimeoutError) as error:
             raise StorageUnavailable(f"{self._owner.name} was not terminated: {error}") from error
         finally:
+            # From here on the log takes entries again, unless another call still waits.
             self._under_way -= 1
             if self.at is None and not self._under_way:
                 self._owner.go_on()

@@ -75,6 +75,9 @@ class Trimmer:
         self._owner: TrimmedLog = proxy(owner)
         self._recorded = recorded
         self._clock = clock
+        # The trim in the background; at most one. ``trim`` itself may run beside it (``truncate``
+        # calls it): the record's lock parts their choices, and deleting a ledger twice does no
+        # harm.
         self._running: asyncio.Task[object] | None = None
 
     def trim_soon(self) -> None:
@@ -85,6 +88,8 @@ class Trimmer:
             return
         # Most calls find nothing to do: a task is made only where there is something.
         if self._recorded.store.garbage or self._trimmable(self.retention):
+            # ``_trimmable`` is asked again under the lock; this only finds out whether a task is
+            # worth it.
             self._running = self._owner.spawn(self._trim_quietly(), name=f"trim {self._owner.name}")
 
     async def _trim_quietly(self) -> None:
@@ -116,6 +121,8 @@ class Trimmer:
         if self.readership is None:
             return []
         # Cursors that are not durable (readers) hold nothing back.
+        # The stored mark counts, not only that in memory: after a crash the next owner begins
+        # there.
         marks = (each.needless_upto for each in self.readership.cursors() if each.is_durable)
         return trimmable_ledgers(
             self._recorded.chain.spans, min(marks, default=None), retention, self._clock.wall_ms()
@@ -128,6 +135,8 @@ class Trimmer:
         being written. Both go on behind what is gone.
         """
         for cursor in self.readership.cursors() if self.readership is not None else ():
+            # The chain still has these ledgers here: behind the last of them the mark goes on over
+            # what was acknowledged out of order.
             if cursor.acknowledged.acknowledge_upto(removed[-1].last):
                 cursor.changed()
         # After the cursors: none of them may go on reading what is not there any more.
@@ -146,11 +155,15 @@ class Trimmer:
         # All at once: each cursor writes on its own.
         moved: list[DurableFuture] = []
         for cursor in self.readership.cursors():
+            # Subscriptions do not hear of it here: the topic tells them afterwards
+            # (``cursors_moved``).
             cursor.acknowledged.acknowledge_upto(end)
             moved.append(DurableFuture())
             cursor.changed(moved[-1])
         try:
             async with asyncio.timeout(deadline_s):
+                # A cursor that another broker took calls its future with ``ServiceNotReady``, which
+                # is raised here while the others go on being written.
                 await asyncio.gather(*moved)
         except TimeoutError:
             raise StorageUnavailable(

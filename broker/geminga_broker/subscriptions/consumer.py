@@ -79,6 +79,7 @@ class Consumer:
         # The client knows that no message will come any more. Set by ``Dispatcher.tell_end``.
         self.is_end_told = False
         # How many more messages the client takes. May go below zero: a batch is never split.
+        # Granted by FLOW: most clients grant more when half of their receiver queue is used up.
         self.permits = 0
         # Only subscriptions that deliver in order use these two.
         self.epoch = request.epoch
@@ -88,6 +89,7 @@ class Consumer:
         self.takes_any_schema = request.takes_any_schema
         # The entries that it holds, each with its number of unacknowledged messages, and the sum
         # of these. Only tracking dispatchers fill them.
+        # In the order of sending, not of the log: redelivered entries come last.
         self.pending: dict[EntryId, int] = {}
         self.unacknowledged = 0
         self.is_blocked_on_unacknowledged = False
@@ -297,6 +299,7 @@ class Consumer:
         held = self.pending.get(position)
         if held is None:
             return False
+        # ``unacknowledged`` stays the sum over ``pending``.
         if messages < held:
             self.pending[position] = messages
             self.unacknowledged -= held - messages

@@ -59,6 +59,7 @@ class Membership:
 
     def __init__(self, subscription: DispatcherFactory) -> None:
         # Connected consumers. The dispatcher adds and removes them: it knows their order.
+        # One list for the whole life of the subscription: dispatcher and distribution share it.
         self.consumers: list[Consumer] = []
         # The type of the consumers, connected or last; None before the first one.
         self.type: SubscriptionType | None = None
@@ -102,6 +103,8 @@ class Membership:
         if not self.consumers:
             # A dispatcher that was kept is of another type, or shares keys in another way.
             if self.type is not kind or not self.key_shared.is_alike(key_shared):
+                # Only here the type changes: as long as a consumer is connected, all have the same
+                # one.
                 self.drop_dispatcher()
                 self.type, self.key_shared = kind, key_shared
         else:
@@ -130,6 +133,7 @@ class Membership:
                 self.tracker = self.dispatcher
                 self.tracker.limit(self._limits)
             if self._limiters:
+                # Before the first consumer: its first message is limited, too.
                 self.dispatcher.pass_through(self._limiters, self._counting, self.stalls)
         return self.dispatcher
 
@@ -138,6 +142,8 @@ class Membership:
         if self.dispatcher is not None:
             self._entries_before += self.dispatcher.entries_sent
             self._fetched_before += self.dispatcher.reader.entries_fetched
+            # The budget of all dispatchers counts what it kept; a read that is running ends in
+            # vain.
             self.dispatcher.reader.drop_read_ahead()
             if self._limiters:
                 # Otherwise a rate limiter would still call it.

@@ -144,6 +144,8 @@ class NonPersistentSubscription:
             )
             self._consumers_changed()
         if not self.consumers:
+            # Also for a consumer that was closed before: the subscription must not outlive all of
+            # them.
             self._on_deserted(self)
 
     async def unsubscribe(self, consumer: Consumer, *, force: bool) -> None:
@@ -180,6 +182,8 @@ class NonPersistentSubscription:
             ready = [each for each in self.consumers if each.can_take]
             if ready:
                 self._turn += 1
+                # By the number of ready ones now: exact turns are not promised where consumers come
+                # and go.
                 consumer = ready[self._turn % len(ready)]
         # With Key_Shared or an active consumer, no other one may take its place.
         if consumer is None or not consumer.can_take:

@@ -28,6 +28,7 @@ class RedeliveryCountStore:
     """The redelivery counts of ``cursor``'s subscription, beginning with the stored ones."""
 
     def __init__(self, cursor: Cursor) -> None:
+        # The dispatcher's own counts (``Subscription.new_dispatcher``), one object for both.
         self.counts = RedeliveryCounts()
         self._cursor = cursor
         # Runs while a write is due; see ``_changed``.
@@ -46,6 +47,7 @@ class RedeliveryCountStore:
     def _changed(self) -> None:
         """Start the timer of the next write. HOT: called for each entry that is given back, so one
         timer serves all changes until it fires."""
+        # Not for a reader, whose counts end with it.
         if self._timer is None and self._cursor.is_durable:
             loop = asyncio.get_running_loop()
             delay_s = self._cursor.config.cursor_redelivery_delay_s
@@ -69,6 +71,7 @@ class RedeliveryCountStore:
         renewed = {**others, **counts}
         if renewed == properties:
             return False
+        # Replaced, as the cursor wants it: it compares the mapping with what was written.
         self._cursor.position_properties = renewed
         return True
 

@@ -114,6 +114,7 @@ class Subscription:
 
     def __post_init__(self) -> None:
         self.name = self.cursor.name
+        # The membership refers to the subscription weakly, the other way round it does not.
         self.membership = Membership(self)
         self.consumers = self.membership.consumers
         self.acknowledger = Acknowledger(
@@ -173,6 +174,7 @@ class Subscription:
                 topic=self.topic,
                 wake=self.entries_available,
             )
+            # The policies may have come before the first delayed message.
             self._delayed.apply(self._delayed_config)
         return self._delayed
 
@@ -218,6 +220,8 @@ class Subscription:
                 self.managed_ledger, self.cursor, self.consumers, key_shared
             )
         # Only these types delay single messages, and count how often one was given back.
+        # The subscription's own, not new ones: they outlive the dispatcher, which is dropped and
+        # made anew as consumers leave and come.
         dispatcher.reader.delayed = self.delayed
         dispatcher.redeliveries = self.redelivery_counts.counts
         return dispatcher
@@ -239,6 +243,7 @@ class Subscription:
             await self.disconnect(holder)
         # Only the first time: it loads the index that an earlier owner has stored.
         if kind.tracks_entries:
+            # Before the first read, which passes over the entries that the index holds.
             await self.delayed.recover()
         if self._reset is not None:
             await self._reset.wait_until_over()
@@ -349,6 +354,7 @@ class Subscription:
     def passed_ledger(self) -> None:
         """The mark-delete position has left a ledger: it may be the last cursor to need it."""
         # Delayed messages and counts of passed entries are dropped here, and not for each entry.
+        # The cursor calls this after its write, so ``needless_upto`` has moved.
         self.managed_ledger.trimmer.trim_soon()
         if self._delayed is not None:
             self._delayed.passed()
@@ -379,6 +385,8 @@ class Subscription:
 
     def skipped(self, ids: list[EntryId] | None) -> None:
         """``skipping`` has passed ``ids``, or everything up to the mark-delete position."""
+        # Only a tracking dispatcher knows of single entries; the others go by the mark-delete
+        # position.
         tracker = self.membership.tracker
         if ids is not None and tracker is not None:
             tracker.skip(ids)
@@ -407,6 +415,7 @@ class Subscription:
     async def close(self) -> None:
         """Store what is not stored yet, and close the cursor; the topic closes in good order."""
         if self._delayed is not None:
+            # It writes its index to ledgers, and their ids into the properties of the cursor.
             await self._delayed.finish()
         if self._redelivery_counts is not None:
             self._redelivery_counts.finish()
@@ -440,6 +449,7 @@ class Subscription:
         Raises ``InvalidRequest`` if another consumer subscribed while ``consumer`` waited for this.
         """
         self._check_alone(consumer, force=force)
+        # Before the first consumer is removed: what it held would be sent to the others.
         self.membership.stop()
         if consumer is not None:
             self.membership.remove(consumer)  # it gets an answer instead of a close command

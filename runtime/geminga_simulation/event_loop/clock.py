@@ -35,12 +35,14 @@ class SimulatedClock:
 
     def monotonic(self) -> float:
         """Seconds since the simulation began, as this host counts them."""
+        # Never less than at the last call: paces are positive, and ``ahead_s`` only grows.
         now_s = self.pace.local(self._true_s()) + self.ahead_s
         self.ahead_s += self.step_s
         return now_s
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970, as this host believes."""
+        # By true time, not by ``pace``: as if NTP kept its rate.
         return WALL_START_MS + int((self._true_s() + self.ahead_s) * 1000) + self.skew_ms
 
     def set_wall(self, wall_ms: int) -> None:

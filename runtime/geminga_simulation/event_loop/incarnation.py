@@ -83,14 +83,18 @@ class Incarnation:
         # What runs in the next turn, in this order.
         self.ready: deque[SimulatedHandle] = deque()
         # Virtual time before which no turn begins: the last turn, or a pause, lasts until then.
+        # Work that arrives before stays in ``ready``.
         self.busy_until_s = 0.0
         # Serial of the turn that waits in the loop's heap; 0: none does; -1: one runs now.
+        # At most one turn of an incarnation counts: an entry of the heap with another serial is
+        # void.
         self.turn_serial = 0
         # Tasks in the order of creation; some of them are done already. The loop keeps them alive
         # here as long as they run: garbage collection must not decide anything.
         self.tasks: list[SimulatedTask[Any]] = []
         # The length of that list at which the loop throws done tasks out of it.
         self.prune_at = TASKS_BEFORE_PRUNING
+        # A copy, in which ``CURRENT`` is this one; the caller's own context stays as it is.
         self.context = copy_context()
         self.context.run(CURRENT.set, self)
 
@@ -108,6 +112,8 @@ class Incarnation:
             pending = self.pending_tasks()
             if not pending or callbacks >= CLEANUP_CALLBACKS_MAX:
                 break
+            # All of them, before any runs: a task whose cleanup waits for another finds that one
+            # cancelled, too.
             for task in pending:
                 task.cancel()
             while self.ready and callbacks < CLEANUP_CALLBACKS_MAX:
@@ -123,6 +129,7 @@ class Incarnation:
                     with suppress(Exception):  # an error of the dead is reported to no handler
                         handle.context.run(handle.callback, *arguments)
         self.ready.clear()
+        # What still waits after all rounds is closed as a coroutine, and not warned of.
         for task in self.tasks:
             task.forget()
         self.tasks.clear()
@@ -132,6 +139,7 @@ class Incarnation:
         return [task for task in self.tasks if not task.done()]
 
 
+# Unset outside of a simulated loop's callbacks: that counts as ``main``.
 CURRENT: ContextVar[Incarnation] = ContextVar("geminga_incarnation")
 
 

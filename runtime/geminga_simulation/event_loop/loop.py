@@ -65,6 +65,12 @@ def running_loop() -> SimulatedLoop:
     return loop
 
 
+# How a callback gets to run:
+#
+#     call_soon ──────────────▶ incarnation.ready ──▶ a turn of it, in the heap ──▶ runs
+#     call_later, at ──▶ heap ──▶ (due) ──▶ incarnation.ready ──▶ as above
+#
+# The heap is ordered by time, then by chance: that is where the seed decides.
 class SimulatedLoop(TimerLoop):
     """An event loop for a whole cluster in one thread; see the module's text.
 
@@ -89,6 +95,7 @@ class SimulatedLoop(TimerLoop):
         self._is_running = False
         super().__init__()
         self.seed = seed
+        # Orders and turns only; hosts, disks and links have streams of their own.
         self.random = self.stream("loop")
         self.trace = Trace(record=record)
         # How many callbacks have run, of all incarnations.
@@ -100,6 +107,7 @@ class SimulatedLoop(TimerLoop):
         self._time_limit_s = time_limit_s
         self.now_s = 0.0
         # The last serial number given to a handle, future, task or turn.
+        # One counter for all kinds, so a serial names one thing in the trace.
         self._serial = 0
         self._heap = []
         self._sweep_at = CANCELLED_TIMERS_KEPT
@@ -128,6 +136,7 @@ class SimulatedLoop(TimerLoop):
 
     def kill(self, incarnation: Incarnation) -> None:
         """End a life at once: nothing that is ready runs, timers never fire, tasks never resume."""
+        # From here on ``_run_ready`` stops, entries of the heap are skipped, and the seams refuse.
         incarnation.is_alive = False
         # asyncio must not see tasks that will never end: ``asyncio.run`` would wait for them.
         for task in incarnation.pending_tasks():
@@ -136,6 +145,7 @@ class SimulatedLoop(TimerLoop):
 
     def pause(self, incarnation: Incarnation, until_s: float) -> None:
         """Let the process do nothing until virtual time ``until_s``, as SIGSTOP does."""
+        # two.
         incarnation.busy_until_s = until_s
         # A turn that is queued for an earlier moment is superseded: its serial no longer fits.
         if incarnation.turn_serial:
@@ -148,6 +158,7 @@ class SimulatedLoop(TimerLoop):
         # loop for that, and no task to be running meanwhile but the one whose step it is.
         if not self._is_running:
             _set_running_loop(self)
+        # The task in whose step ``bury`` was called, such as that of a story.
         mourner = asyncio.current_task(self)
         if mourner is not None:
             _leave_task(self, mourner)
@@ -194,6 +205,8 @@ class SimulatedLoop(TimerLoop):
             while not self._stopping:
                 if not heap:
                     raise SimulationDeadlock("nothing can ever happen again", self.pending_tasks())
+                # The heap has timers, and for each incarnation with work at most one turn that
+                # counts.
                 when_s, _, serial, item = heappop(heap)
                 if isinstance(item, SimulatedHandle):
                     # A timer is due. Its callback joins what is ready in its process, and runs in
@@ -218,6 +231,7 @@ class SimulatedLoop(TimerLoop):
                 self._run_turns(incarnation)
         finally:
             self._is_running = False
+            # ``stop`` was called for this run: the next ``run_forever`` must not end at once.
             self._stopping = False
             _set_running_loop(None)
             sys.set_asyncgen_hooks(*hooks)
@@ -255,6 +269,8 @@ class SimulatedLoop(TimerLoop):
                     return
                 self._advance(next_s)
         finally:
+            # Whatever was made ready after the last turn, by a callback of this one, gets a turn of
+            # its own.
             incarnation.turn_serial = 0
             if incarnation.ready and incarnation.is_alive:
                 self._queue_turn(incarnation)
@@ -266,12 +282,15 @@ class SimulatedLoop(TimerLoop):
         append = trace.append
         append(self.now_s)
         append(incarnation.number)
+        # Counted before they run: a turn that exceeds the bound does not begin.
         self.callbacks += len(ready)
         if self.callbacks > self._callbacks_max:
             too_many = f"more than {self._callbacks_max} callbacks ran"
             raise CallbackLimitExceeded(too_many, self.pending_tasks())
+        # The length at the beginning: ``call_soon`` within the turn appends behind that.
         for _ in range(len(ready)):
             handle = ready.popleft()
+            # Cancelled after it became ready. It counts as a callback, but not in the trace.
             if handle.is_cancelled:
                 continue
             append(handle.serial)
@@ -292,6 +311,7 @@ class SimulatedLoop(TimerLoop):
                 )
             if not incarnation.is_alive:
                 return  # the callback killed its own process: the rest never runs
+        # Once a turn, not for each number.
         trace.fold()
 
     def _queue_turn(self, incarnation: Incarnation) -> None:
@@ -323,6 +343,7 @@ class SimulatedLoop(TimerLoop):
     def _own_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
         # Python calls this in the context of the code that begins to use the generator.
         self._generators.add(generator)
+        # An ``id`` that is used again is entered anew by the first step of the next generator.
         self._generator_owners[id(generator)] = CURRENT.get(self.main)
 
     def _close_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
@@ -345,6 +366,8 @@ class SimulatedLoop(TimerLoop):
         """Run ``callback`` in the next turn of its incarnation, after all called sooner."""
         if context is None:
             context = copy_context()
+        # The context decides, not the code that runs: a future resolved by one host wakes a task of
+        # another in that one's process.
         incarnation = context.get(CURRENT) or self.main
         self._serial = serial = self._serial + 1
         handle = SimulatedHandle(callback, args, context, incarnation, serial, self.now_s)
@@ -380,6 +403,8 @@ class SimulatedLoop(TimerLoop):
         task = SimulatedTask(
             coro,
             loop=self,
+            # asyncio counts its default names for the whole Python process: a second run would get
+            # others.
             name=f"Task-{serial}" if name is None else str(name),
             context=context,
             serial=serial,

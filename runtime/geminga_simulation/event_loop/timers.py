@@ -41,6 +41,8 @@ class TimerLoop(asyncio.BaseEventLoop):
 
     def time(self) -> float:
         """Seconds by the clock of the machine whose process asks."""
+        # The clock of the process that asks, not that of the loop: ``asyncio.timeout`` adds to it,
+        # and gives the sum to ``call_at``.
         pace = CURRENT.get(self.main).pace
         return self.now_s if pace is None else pace.local(self.now_s)
 
@@ -95,12 +97,15 @@ class TimerLoop(asyncio.BaseEventLoop):
             context = copy_context()
         incarnation = context.get(CURRENT) or self.main
         self._serial = serial = self._serial + 1
+        # By the machine's own clock, so that ``change_pace`` can compute the virtual time anew.
         handle = SimulatedHandle(callback, args, context, incarnation, serial, when_s, pace)
         # A dead process may still set timers in its cleanup: they get a handle, and never fire.
         if not incarnation.is_alive:
             return handle
         heap = self._heap
         due_s = when_s if pace is None else pace.when(when_s)
+        # Drawn for every timer, also where no other is due at that instant: whether one will be is
+        # not known yet.
         heappush(heap, (due_s, self.random.random(), serial, handle))
         if len(heap) > self._sweep_at:
             # Throw out the timers that will never fire. Most deadlines are met, and their timers

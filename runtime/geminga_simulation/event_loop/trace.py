@@ -30,6 +30,7 @@ class Trace:
     def __init__(self, *, record: bool = False) -> None:
         self._hash = blake2b(digest_size=16)
         # Events that are not hashed yet: times, numbers of incarnations, serials, checksums.
+        # Doubles: times as they are, and integers exactly up to 2**53.
         self._numbers = array("d")
         self.append = self._numbers.append
         # The recording; None where nothing is recorded.
@@ -37,6 +38,7 @@ class Trace:
 
     def note(self, label: str, content: Chunk = b"") -> None:
         """Add an event that has a name, and the checksum of its bytes."""
+        # The label seeds the checksum of the content, so one number tells both.
         self.append(crc32(content, crc32(label.encode())))
         if self.lines is not None:
             self.record(f"  {label} [{len(content)} bytes]")
@@ -50,6 +52,8 @@ class Trace:
         """Hash the gathered numbers if there are enough of them to make that cheap."""
         # ``append`` stays bound to this array, so the array is emptied and not replaced.
         if len(self._numbers) >= numbers_min:
+            # In the machine's byte order: digests are compared on machines that have the same one.
+            # alike.
             self._hash.update(self._numbers.tobytes())
             del self._numbers[:]
 

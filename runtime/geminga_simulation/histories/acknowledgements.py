@@ -89,6 +89,7 @@ class AcknowledgementHistory(Generic[PositionT]):
         and nothing else. None: any message may come again, and any may not, as after a seek to a
         time, or where the subscription is made anew."""
         asked = Asked(client, f"moved it to {position}", called_s, position, is_inclusive=False)
+        # A move without an answer counts as well: it may take effect at any time.
         self._moves.append(asked)
         return asked
 
@@ -97,6 +98,7 @@ class AcknowledgementHistory(Generic[PositionT]):
     ) -> None:
         """The answer came, on ``stream``: the request is done."""
         # What was asked for single items is found by ``_named``; only the rest is gathered here.
+        # The same object stands in ``_named`` or ``_moves``: its answer is seen there.
         asked.returned_s, asked.stream = returned_s, stream
         position = asked.up_to
         if position is not None:
@@ -129,6 +131,8 @@ class AcknowledgementHistory(Generic[PositionT]):
             if not is_before:
                 continue
             # A move in between may have the item delivered again.
+            # It may have taken effect between the acknowledgement and the sending, by the times
+            # that are known; a move that acknowledges the item itself does not bring it back.
             was_moved = any(
                 not move.covers(item)
                 and move.called_s <= arrived_s

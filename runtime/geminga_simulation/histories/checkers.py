@@ -21,6 +21,7 @@ ITEMS_NAMED_MAX = 10
 
 def check_nothing_lost(acknowledged: Iterable[Hashable], found: Collection[Hashable]) -> None:
     """Everything whose storing was confirmed must be found."""
+    # More may be found than was acknowledged: what was stored and not confirmed.
     present = frozenset(found)
     lost = [item for item in acknowledged if item not in present]
     if lost:
@@ -37,6 +38,7 @@ def check_nothing_invented(sent: Collection[Hashable], found: Iterable[Hashable]
 
 def check_prefix(sent: Sequence[object], found: Sequence[object]) -> None:
     """What is found must be the beginning of what was sent: no gap, no repeat, no other order."""
+    # ``found`` may be shorter: what was sent last need not have been stored.
     for position, item in enumerate(found):
         if position >= len(sent):
             raise InvariantViolated(f"{len(found)} found where {len(sent)} were sent")
@@ -57,6 +59,7 @@ def check_order(sent: Sequence[ItemT], received: Iterable[ItemT]) -> int:
     last = -1
     repeats = 0
     for item in received:
+        # Only the first receipt of an item has a place in the order.
         if item in seen:
             repeats += 1
             continue
@@ -84,6 +87,7 @@ def check_acknowledgements(
     ``NoLostAcknowledgement`` watches the time before the restart.
     """
     settled = frozenset(acknowledged)
+    # An item in doubt may be delivered or not; only items of neither set must be.
     doubtful = frozenset(in_doubt)
     present = frozenset(delivered)
     again = [item for item in delivered if item in settled]
@@ -111,6 +115,7 @@ class NoLostAcknowledgement:
     subscription that was moved back (``seek``, a reset) begins with a new watch.
     """
 
+    # It only grows: an acknowledgement that was confirmed holds for good.
     _confirmed: set[Hashable] = field(default_factory=set[Hashable])
 
     def confirmed(self, items: Iterable[Hashable]) -> None:
@@ -155,6 +160,7 @@ class OneTruth:
 
 
 def _some(items: Iterable[object]) -> str:
+    # One more than is named shows whether there are others.
     named = list(islice(items, ITEMS_NAMED_MAX + 1))
     text = ", ".join(repr(item) for item in named[:ITEMS_NAMED_MAX])
     return f"{text}, ..." if len(named) > ITEMS_NAMED_MAX else text

@@ -65,15 +65,20 @@ def check_linearizable(operations: Iterable[Operation], model: Model[StateT]) ->
     needed = sum(1 << place for place, each in enumerate(known) if not each.is_in_doubt)
     # Sets of operations are numbers, whose bits are places in ``known``. A pair is the operations
     # that have taken effect, and the state then; each is tried once.
+    # Lowe's memory: the same operations done and the same state lead to the same end, in whatever
+    # order they were done.
     tried: set[tuple[int, StateT]] = set()
     waiting: list[tuple[int, StateT]] = [(0, model.initial)]
+    # For the error: what could not follow the longest order that was found.
     furthest = 0
     while waiting:
+        # The last one first: depth first finds an order quickly where there is one.
         done, state = waiting.pop()
         if done & needed == needed:
             return
         if (done & needed).bit_count() > (furthest & needed).bit_count():
             furthest = done
+        # What may come next, the most promising last: ``waiting`` gives the last one first.
         reached: list[tuple[int, StateT]] = []
         # Those in doubt are tried last: most that has no answer was not done.
         candidates = sorted(_candidates(known, done), key=lambda place: known[place].is_in_doubt)
@@ -103,9 +108,11 @@ def _candidates(known: Sequence[Operation], done: int) -> list[int]:
     """The operations that may be next: those called before any other that is left has returned."""
     first_return_s = inf
     found: list[int] = []
+    # The lowest bit that ``done`` lacks. All operations before it have taken effect.
     first_left = (~done & (done + 1)).bit_length() - 1
     for place in range(first_left, len(known)):
         each = known[place]
+        # ``known`` is sorted by calls, so all behind it were called later still.
         if each.called_s > first_return_s:
             break
         if not done >> place & 1:

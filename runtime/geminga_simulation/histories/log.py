@@ -97,10 +97,12 @@ class LogHistory(Generic[PositionT]):
 
     def check(self) -> None:
         """Raise ``InvariantViolated``, and say why, where no log can have given these answers."""
+        # Before the lasts: reads may show where an append without an answer is.
         stored = self._stored()
         lasts = self._lasts_by_position(stored)
         # Let each operation take effect as early as it can, in the order of the positions:
         # ``now_s`` is the earliest moment for the next one, ``latest`` the operation that made it.
+        # One pass suffices: an effect as early as possible leaves most room to those behind it.
         effect_s: dict[PositionT, float] = {}
         now_s, latest = -inf, "the beginning"
         # None first: a log may be empty only before its first append took effect.
@@ -110,8 +112,10 @@ class LogHistory(Generic[PositionT]):
                 step.append(stored[position])
             step += sorted(lasts.get(position, ()), key=lambda each: each.called_s)
             for each in step:
+                # It takes effect at its call at the earliest, and not before those in front of it.
                 if each.called_s > now_s:
                     now_s, latest = each.called_s, str(each)
+                # It had returned before an operation in front of it was even called.
                 if each.returned_s < now_s:
                     what = "" if isinstance(each, Append) else f" was told that {position} is last"
                     raise InvariantViolated(f"{each}{what}, which comes behind: {latest}")
@@ -126,6 +130,7 @@ class LogHistory(Generic[PositionT]):
 
     def _stored(self) -> dict[PositionT, Append[PositionT]]:
         """Which append is at which position, by the answers to appends and by reads."""
+        # One append for each value (``Append``): with repeats, the copies share their first call.
         by_value = {each.value: each for each in self._appends}
         stored: dict[PositionT, Append[PositionT]] = {}
         for each in self._appends:
@@ -159,6 +164,7 @@ class LogHistory(Generic[PositionT]):
     ) -> dict[PositionT | None, list[_Look[PositionT]]]:
         """The clients that learned that a position is the last; something must be stored there."""
         lasts: dict[PositionT | None, list[_Look[PositionT]]] = {}
+        # Several clients may have learned it of one position, at different times.
         for look in self._lasts:
             lasts.setdefault(look.position, []).append(look)
         for position, looks in lasts.items():

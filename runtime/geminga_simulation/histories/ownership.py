@@ -58,6 +58,7 @@ class OwnershipHistory:
     """
 
     # The nodes that have an owner when the history begins.
+    # Replaced, never changed: the search keeps the states that it has tried.
     held: Held = frozenset()
     _operations: list[Operation] = field(default_factory=list[Operation])
 
@@ -87,4 +88,5 @@ def _step(held: Held, what: Hashable) -> Held | None:
     if what.change is Change.ACQUIRED:
         is_free = all(node != what.node for node, _ in held)
         return held | {stands} if is_free else None
+    # Released and expired are alike here: the name only tells a reader of the error which it was.
     return held - {stands} if stands in held else None

@@ -41,6 +41,7 @@ class SimulatedNetwork:
         # How far a sender may be ahead of its receiver, where conditions do not say less.
         self.window_bytes_max = self.conditions.window_bytes
         # What machines do by themselves (answer, retransmit) happens in no host's process.
+        # It never dies: packets to a dead process still arrive at its machine.
         self.kernel = loop.incarnate("kernel").context
         # A canary: streams silently lose a chunk now and then.
         self.is_leaky = False
@@ -52,6 +53,7 @@ class SimulatedNetwork:
         self.cuts: set[tuple[str, str]] = set()
         # Client ends of streams with at least one end open, by the numbers of their streams, in the
         # order of connecting. An end removes its stream when both are gone.
+        # A dictionary keeps the order of connecting, in which faults draw from the streams.
         self.client_ends: dict[int, Endpoint] = {}
         self._stream_serial = 0
 
@@ -71,6 +73,8 @@ class SimulatedNetwork:
 
     def cut(self, source: str, target: str, *, is_one_way: bool = False) -> None:
         """Let nothing through from ``source`` to ``target`` (nor back), until healed."""
+        # Streams are not touched: what is under way arrives at a link that lets nothing through,
+        # and waits.
         self.cuts.add((source, target))
         if not is_one_way:
             self.cuts.add((target, source))
@@ -103,6 +107,8 @@ class SimulatedNetwork:
 
     def darken(self, stream: Endpoint) -> None:
         """Make a stream half-open: neither end is notified, and nothing gets through any more."""
+        # Each end breaks when it has sent something and waited for ``give_up_s``; one that only
+        # listens never learns of it.
         stream.is_dark = stream.peer.is_dark = True
 
     def kill(self, incarnation: Incarnation, *, is_silent: bool = False) -> None:
@@ -120,6 +126,7 @@ class SimulatedNetwork:
             for end in (client, client.peer):
                 if end.incarnation is not incarnation or end.is_gone:
                     continue
+                # Before anything is sent for it: from here on its machine's kernel has the socket.
                 end.die()
                 if is_silent:
                     end.out_pipe.truncate()
@@ -177,6 +184,7 @@ class SimulatedNetwork:
         source.connect_port += 1
         client = Endpoint(self, attempt.context, attempt.source, source.connect_port)
         server = Endpoint(self, listener.context, attempt.target, listener.port)
+        # Each pipe is the one's way out and the other's way in.
         client.peer, server.peer = server, client
         client.out_pipe = server.in_pipe = Pipe(self, client, server)
         server.out_pipe = client.in_pipe = Pipe(self, server, client)
@@ -216,6 +224,7 @@ class _Attempt:
         if self.future.done():
             return
         address = f"{self.target}:{self.port}"
+        # Both ways: the first packet must get there, and its answer back.
         is_heard = network.reaches(self.source, self.target)
         if not is_heard or not network.reaches(self.target, self.source):
             # The packet, or its answer, is lost: TCP sends another one until the deadline.
@@ -228,11 +237,15 @@ class _Attempt:
             return
         client: Endpoint | None = None
         error: OSError | None = None
+        # Now, not when the packet was sent. A refusal ends the attempt: only what is lost is sent
+        # again.
         listener = network.hosts[self.target].listeners.get(self.port)
         if listener is None:
             error = ConnectionRefusedError(errno.ECONNREFUSED, f"nothing listens on {address}")
         else:
             # The accepting side has its connection a way earlier than the connecting side.
+            # From here on the stream exists on both machines, though the connecting process learns
+            # of it a way later.
             client = network.open_stream(self, listener)
             loop.call_soon(listener.accept, client.peer, context=listener.context)
         loop.after(network.delay_s(), self._finish, client, error, context=kernel)
@@ -240,6 +253,7 @@ class _Attempt:
     def _finish(self, client: Endpoint | None, error: OSError | None) -> None:
         if self.future.done():  # given up meanwhile
             if client is not None:
+                # The peer is told by a reset: its side of the stream was opened.
                 client.abort()
         elif error is not None:
             self.future.set_exception(error)

@@ -30,6 +30,13 @@ class Segment:
     chunks: list[Chunk] | None
 
 
+# The life of a byte:
+#
+#     write ─▶ [backlog, if the window is full] ─▶ segment ─▶ arrives ─▶ data_received
+#              └ backlog_bytes                    └─ unread_bytes ─┘
+#
+# A link that lets nothing through leaves the segments where they are, without a timer:
+# ``resume`` sets one when the link works again, ``give_up`` clears them when that takes too long.
 class Pipe:
     """One direction of a stream: segments under way, and the timer of the next arrival."""
 
@@ -66,11 +73,14 @@ class Pipe:
         if content is not None:
             self.unread_bytes += len(content)
             if segments:
+                # As a real sender's buffer: what one turn writes leaves in one packet, and arrives
+                # at once.
                 last = segments[-1]
                 if last.sent_s == now_s and last.chunks is not None:
                     last.chunks.append(content)  # one turn's writes leave together
                     return
             chunks = [content]
+        # Late chunks hold up all behind them, as a lost packet does in TCP.
         arrival_s = now_s + self._network.delay_s()
         if segments:
             arrival_s = max(arrival_s, segments[-1].arrival_s)
@@ -79,6 +89,7 @@ class Pipe:
 
     def schedule(self, not_before_s: float = 0.0) -> None:
         """See that the first segment is delivered when it is due, in the receiver's process."""
+        # Not while the link is stalled: ``resume`` starts the timer.
         if self._timer is None and self.segments and self._stalled_since_s is None:
             due_s = max(self.segments[0].arrival_s, not_before_s)
             receiver = self.receiver
@@ -87,6 +98,7 @@ class Pipe:
 
     def truncate(self) -> None:
         """Lose what is under way, from a chance place on: a reset overtakes or discards it."""
+        # Also where there is nothing to lose: the draw is part of every reset.
         kept = self._network.random.randrange(len(self.segments) + 1)
         while len(self.segments) > kept:
             self.segments.pop()
@@ -131,6 +143,7 @@ class Pipe:
                 network.loop.after(give_up_s, give_up, context=self.sender.context)
         elif receiver.is_gone:
             # The receiver closed or died: its machine answers bytes, but not an end, with a reset.
+            # As Linux: data for a closed socket gets a reset, a mere FIN does not.
             carries_bytes = any(segment.chunks is not None for segment in self.segments)
             self.clear()
             if carries_bytes:

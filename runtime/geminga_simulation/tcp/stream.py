@@ -25,6 +25,15 @@ if TYPE_CHECKING:
 HIGH_WATER_BYTES_DEFAULT = 64 * 1024
 
 
+# How an end is closed, and what its protocol is told:
+#
+#     close      the backlog goes out, then the end    connection_lost(None), a turn later
+#     abort      a reset goes out                      connection_lost(None), a turn later
+#     lose       a reset came, or nothing got through  connection_lost(error), at once
+#     die        the process died                      nothing: no code of it runs any more
+#
+# Each sets ``is_gone``, ``close`` when the backlog is out. From then on the kernel of the machine
+# answers for the end.
 class Endpoint(asyncio.Transport):
     """One end of a stream, as its protocol sees it.
 
@@ -84,6 +93,8 @@ class Endpoint(asyncio.Transport):
         # The caller may change its buffer as soon as this returns.
         content = data if isinstance(data, bytes) else bytes(data)
         pipe = self.out_pipe
+        # The window of this moment: the fault injector may have made it smaller than what is under
+        # way.
         room_bytes = self._network.window_bytes - pipe.unread_bytes
         # The usual case, without a turn through the backlog.
         if not self._backlog and len(content) <= room_bytes:
@@ -181,6 +192,7 @@ class Endpoint(asyncio.Transport):
                 # Copy them through the protocol's own buffers, as a socket would.
                 position = 0
                 while position < len(content):
+                    # Asked again for each piece: the protocol may give another buffer, of any size.
                     buffer = memoryview(protocol.get_buffer(len(content) - position)).cast("B")
                     piece = content[position : position + len(buffer)]
                     buffer[: len(piece)] = piece
@@ -199,6 +211,7 @@ class Endpoint(asyncio.Transport):
 
     def receive_end(self) -> None:
         """The peer will send no more; unless the protocol wants to go on writing, close."""
+        # Before the protocol is told: it may close, or ask whether this end reads.
         self._is_end_received = True
         assert isinstance(self._protocol, (asyncio.Protocol, asyncio.BufferedProtocol))
         if not self._protocol.eof_received():
@@ -206,6 +219,7 @@ class Endpoint(asyncio.Transport):
 
     def refill_later(self) -> None:
         """The receiver took bytes: the window opens when word of it gets back to this end."""
+        # One word of it at a time: what is taken meanwhile is seen when that one arrives.
         if self._is_refill_due:
             return
         self._is_refill_due = True
@@ -236,6 +250,7 @@ class Endpoint(asyncio.Transport):
         if not self.is_gone:
             self._is_closing = True
             self._forget_socket()
+            # A broken socket sends nothing more, not even what was written before.
             self.out_pipe.clear()
             self._call_connection_lost(error)
 
@@ -264,6 +279,7 @@ class Endpoint(asyncio.Transport):
 
     def _finish_close(self) -> None:
         self._forget_socket()
+        # ``write_eof`` has sent the end already.
         if not self._is_end_due:
             self.out_pipe.send(None)
         # What arrives from now on is answered by a reset, as the machine does for a closed socket.
@@ -275,6 +291,7 @@ class Endpoint(asyncio.Transport):
         self.is_gone = True
         self._backlog.clear()
         self.backlog_bytes = 0
+        # Both ends are gone: faults must not choose this stream any more.
         if self.peer.is_gone:
             self._network.client_ends.pop(self.stream, None)
 

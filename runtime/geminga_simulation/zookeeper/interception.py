@@ -47,6 +47,7 @@ class InterceptedSession:
 
     def __init__(self, session: Coordination, intercept: Interceptor | None = None) -> None:
         self.session = session
+        # Not intercepted: it asks the server nothing.
         self.on_session = session.on_session
         # Called before each request; what it raises is raised by the request.
         self.before: BeforeRequest | None = None
@@ -87,6 +88,7 @@ class InterceptedSession:
             return await act()
         # Before the request is made: it may lead to others, which are not to be lost as well.
         self._losses.remove(loss)
+        # An error of the request itself is raised as it is: there is no answer to lose then.
         if loss.is_done:
             await act()
         raise ConnectionLost(f"the test lost {verb} {path}")

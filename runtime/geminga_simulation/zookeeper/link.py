@@ -45,6 +45,19 @@ ResultT = TypeVar("ResultT")
 TROUBLE_LATE_S_MAX = 1.0
 
 
+# The states of a session, as its client sees them:
+#
+#     EXPIRED ──connect──▶ CONNECTED ──break noticed──▶ SUSPENDED ──nothing heard──▶ DOUBTFUL
+#        ▲                     ▲                            │                           │
+#        │                     └──── connect, the session lives ────────────────────────┤
+#        └───────────────────── connect, the server has ended it ───────────────────────┘
+#
+# and the way of a request:
+#
+#     ask ─▶ _held (no connection) ─▶ _in_flight and _requests ─▶ _serve ─▶ _answers ─▶ settle
+#
+# A break drops ``_requests`` and ``_answers`` and, when the client notices it, fails what is in
+# ``_in_flight``; ``_held`` waits for the next connection.
 class SessionLink:
     """A session without the interface of ``Coordination``: the base of ``SimulatedSession``.
 
@@ -157,6 +170,8 @@ class SessionLink:
                 request.settle(None, ConnectionLost("the session is closed"))
         else:
             timed_out = ConnectionLost(f"no answer for {path} in time")
+            # Also for a request that is held: its caller is not left waiting while ZooKeeper is
+            # away.
             request.timer = loop.call_later(self.timeout_s, request.settle, None, timed_out)
             if self.state is SessionState.CONNECTED:
                 self._send(request)
@@ -218,6 +233,8 @@ class SessionLink:
         server, replica = self.server, self.replica
         follower = replica if isinstance(replica, Follower) else None
         # Behind a write that a lagging follower has not learned of, everything waits.
+        # Reads behind an unheard write wait, so that a client reads what it wrote; writes go on to
+        # the leader, unless something waits already: order is kept.
         if self._postponed or (self._unheard and not request.verb):
             self._postponed.append(request)
             return
@@ -240,6 +257,8 @@ class SessionLink:
             watches = (
                 replica.children_watches if request.watches_children else replica.value_watches
             )
+            # At the server that answered: the watch and the value read are of one state of the
+            # tree.
             watches.setdefault(request.path, []).append(watch)
 
         def answer() -> None:
@@ -315,6 +334,7 @@ class SessionLink:
         """
         if not self.is_link_up or session_id not in (None, self.session_id):
             return
+        # Before the answers are dropped, which ``knows_until_s`` looks at.
         self.deaf_since_s = self.knows_until_s
         server = self.server
         # First, so that what is served now is carried out and not answered.
@@ -326,8 +346,10 @@ class SessionLink:
         self._link += 1
         self._requests.clear()
         self._answers.clear()
+        # The silence counts from the last heartbeat, up to a third of the time-out ago.
         quiet_s = server.count_silence(self.session_id, self.timeout_s)
         self._heard_s = server.loop.now_s - quiet_s
+        # ZooKeeper's watches end with the connection; the client fires its own when it notices.
         self.replica.forget(self)
         self.replica = server.leader
         self._unheard = 0
@@ -377,6 +399,8 @@ class SessionLink:
         # Only the server knows that a session has expired: the client learns of it here.
         is_known = self.state is not SessionState.EXPIRED
         if is_known and not server.is_alive(self.session_id):
+            # Before the state: code that is told of the end must not find the id of a session that
+            # is over.
             self.session_id = NO_SESSION
             self._change_state(SessionState.EXPIRED)
             self.fail_all(SessionExpired, "the session expired")
@@ -387,10 +411,13 @@ class SessionLink:
         server.stop_silence(self.session_id)
         # What the former connection still has on its way is dropped where it arrives.
         self._link += 1
+        # Before the held requests are sent, and before the callbacks: what they ask goes out at
+        # once.
         self.is_link_up = True
         self.deaf_since_s = None
         self._change_state(SessionState.CONNECTED)
         self.connected.set()
+        # In the order in which they were asked for, and before anything that is asked from now on.
         held, self._held = self._held, deque()
         for request in held:
             # Its caller may have given up, or its time-out has passed.
@@ -401,6 +428,8 @@ class SessionLink:
         if self._doubt_timer is not None:
             self._doubt_timer.cancel()
             self._doubt_timer = None
+        # At once, its callbacks a turn later: code that asks sees the state before it is told of
+        # it.
         self.state = state
         for callback in self.callbacks:
             self.server.loop.call_soon(callback, state)

@@ -81,6 +81,7 @@ class NodeTree:
         """The tree as it is now, to be read; it reports no events."""
         other = NodeTree(lambda _event, _path: None, self._now_ms)
         other.zxid = self.zxid
+        # Deep enough: values and stats are never changed in place.
         other._nodes = {path: node.copy() for path, node in self._nodes.items()}
         return other
 
@@ -109,6 +110,7 @@ class NodeTree:
 
     def children(self, path: str) -> list[str]:
         """Names, sorted; raises ``NodeMissing``."""
+        # ZooKeeper promises no order; a sorted list is at least the same in every run.
         return sorted(self.node(path).children)
 
     def values(self) -> dict[str, bytes]:
@@ -145,6 +147,8 @@ class NodeTree:
         self.zxid += 1
         # All that the operations may touch, as it is now: nothing is seen of a transaction that
         # fails, but for its zxid.
+        # A node and its parent: a creation or deletion changes the parent's children, and its
+        # count.
         before: dict[str, Node | None] = {}
         for operation in operations:
             for path in (operation.path, operation.path.rpartition("/")[0] or "/"):
@@ -177,6 +181,7 @@ class NodeTree:
         """Delete the nodes of a session that ends, under one zxid."""
         self.zxid += 1
         nodes = self._nodes.items()
+        # Ephemeral nodes have no children (``_create``), so none of these deletions is refused.
         for path in [path for path, node in nodes if node.stat.ephemeral_owner == session_id]:
             self._delete(path, ANY_VERSION)
         self._report()

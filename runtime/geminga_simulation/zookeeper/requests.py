@@ -67,6 +67,7 @@ class Replica:
     def spend(self, event: Event, path: str) -> list[Watch]:
         """Take away and return the watches that an event fires."""
         # As in ZooKeeper: a deletion fires watches on the value, and those on the children, too.
+        # Taken out before any of them is sent: a watch fires once.
         spent: list[Watch] = []
         if event is not Event.CHILDREN:
             spent += self.value_watches.pop(path, ())

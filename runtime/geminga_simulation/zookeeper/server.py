@@ -61,6 +61,7 @@ class SimulatedZooKeeper:
         self.tree = NodeTree(self._fire_watches, SimulatedClock(loop).wall_ms)
         # All servers of the ensemble but one are as the leader; this one lags, when there is one.
         self.leader = Replica(self.tree)
+        # None at most times: the others of the ensemble are never behind.
         self.follower: Follower | None = None
         # A canary: now and then a change fires no watch.
         self.is_deaf = False
@@ -68,6 +69,7 @@ class SimulatedZooKeeper:
         # It stands still, or is being restarted: nothing gets through, and no silence counts.
         self.is_away = False
         # Live sessions at the server, by id: the timer that ends it, None while it is heard of.
+        # A session lives as long as its id is here.
         self._expiries: dict[int, asyncio.TimerHandle | None] = {}
         # The last id given to a session.
         self._session_id = SESSION_ID_FIRST
@@ -118,6 +120,7 @@ class SimulatedZooKeeper:
     def expire(self, client: SessionLink, noticed_s: float = 0.0) -> None:
         """End a session at the server now. Its client is the last to learn of it: by the end of its
         connection, which comes in ``noticed_s`` or at its next request."""
+        # The server first: what the client still asks is refused, whatever it believes.
         self.end(client.session_id)
         # The id goes with the timer: by then the client may have a new session, whose connection
         # must not break.
@@ -166,19 +169,23 @@ class SimulatedZooKeeper:
         """Connect these sessions to a follower that learns of no change until ``catch_up``.
         Sessions that reconnect meanwhile come to it or to the leader."""
         assert self.follower is None, "there is one follower, and it lags already"
+        # A copy, not a log of changes: stories fall behind seldom, and their trees are small.
         self.follower = Follower(self.tree.copy(), since_s=self.loop.now_s)
         # The others choose a server when they reconnect.
         connected = [client for client in clients if client.is_link_up]
+        # Their watches, too: they fire when the follower learns of the change.
         self.leader.move(self.follower, connected)
         for client in connected:
             client.replica = self.follower
 
     def catch_up(self) -> None:
         """The follower learns of all that it has missed."""
+        # First: answers to what waited come from the leader.
         follower, self.follower = self.follower, None
         if follower is None:
             return
         # Answers and events that it owes leave before anything that the leader answers.
+        # In the order in which they came: answers and events of one session keep their order.
         for act in follower.behind:
             act()
         clients = [client for client in self._clients if client.replica is follower]
@@ -189,6 +196,7 @@ class SimulatedZooKeeper:
     def replica_for(self, client: SessionLink) -> Replica:
         """The server that a session reconnects to: none that knows less than it has seen."""
         follower = self.follower
+        # ZooKeeper's servers refuse a client that has seen more than they have.
         if follower is None or client.seen_zxid > follower.tree.zxid:
             return self.leader
         return self.random.choice((self.leader, follower))
@@ -208,12 +216,15 @@ class SimulatedZooKeeper:
         """A process died: its sessions fall silent, and time out."""
         for client in self._clients:
             if client.incarnation is incarnation and not client.is_over:
+                # The link breaks at once; the server notices only by the silence, and ends the
+                # session then.
                 client.die()
 
     # --- sessions ---------------------------------------------------------------------------
 
     def begin(self) -> int:
         """Begin a session and return its id."""
+        # Never used again: a client with an old id finds that its session is over.
         self._session_id += 1
         # Sessions, too, are something that the servers agree on: each takes a zxid.
         self.tree.zxid += 1
@@ -235,6 +246,7 @@ class SimulatedZooKeeper:
             for client in self.sessions():
                 if client.session_id == session_id:
                     client.deaf_since_s = client.knows_until_s
+            # Last: observers and watches are called within this.
             self.tree.delete_ephemerals(session_id)
 
     def count_silence(self, session_id: int, timeout_s: float) -> float:
@@ -242,6 +254,7 @@ class SimulatedZooKeeper:
         heard of."""
         # Drawn in any case, so that a session that has ended shifts no later chance.
         quiet_s = self.random.random() * timeout_s / PINGS_PER_TIMEOUT
+        # A silence that is counted already goes on: another reason for it must not prolong it.
         is_new = session_id in self._expiries and self._expiries[session_id] is None
 
         def time_out() -> None:
@@ -275,6 +288,7 @@ class SimulatedZooKeeper:
 
     def _fire_watches(self, event: Event, path: str) -> None:
         """Spend the watches on a node that changed, and send their events."""
+        # First the observers, which see each change at once, then the clients, by their links.
         for observe in self.observers:
             observe(event, path)
         self._send(self.leader.spend(event, path))

@@ -37,6 +37,8 @@ class SimulatedSession(SessionLink):
     async def __aenter__(self) -> Self:
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                # Requests that are made before wait as well; this only tells that a ZooKeeper is
+                # there.
                 await self.connected.wait()
         except TimeoutError as error:
             raise ConnectionLost(f"no ZooKeeper answers {self.host}") from error
@@ -58,9 +60,11 @@ class SimulatedSession(SessionLink):
         # Behind all requests sent before; without a connection the session times out.
         if self.is_link_up:
             server, session_id = self.server, self.session_id
+            # As a request, so that it arrives behind those that were sent before.
             goodbye = self.ask("/", lambda _: server.end(session_id))
             with suppress(CoordinationError):
                 await goodbye
+        # Before the rest fails: its callers may ask again, and get a refusal.
         self.finish()
         self.fail_all(ConnectionLost, "the session was closed")
 
@@ -89,12 +93,14 @@ class SimulatedSession(SessionLink):
 
         for _ in range(MAKE_PARENTS_ATTEMPTS_MAX):
             try:
+                # First without parents: mostly they are there.
                 return await self.ask(path, work, verb="create")
             except NodeMissing:
                 if not make_parents:
                     raise
             # Another client may delete parents between these steps: then it begins anew.
             names = path.split("/")[1:-1]
+            # From the top down; the real adapter sends them one behind the other without waiting.
             for depth in range(1, len(names) + 1):
                 with suppress(NodeExists, NodeMissing):
                     await self.create("/" + "/".join(names[:depth]))
@@ -106,6 +112,7 @@ class SimulatedSession(SessionLink):
 
     async def exists(self, path: str, *, on_change: OnChange | None = None) -> NodeStat | None:
         """As ``Coordination.exists``."""
+        # A watch is left on a missing node, too: it fires when the node is created.
         return await self.ask(path, lambda tree: tree.exists(path), on_change)
 
     async def children(self, path: str, *, on_change: OnChange | None = None) -> list[str]:

@@ -49,6 +49,7 @@ class WriteTroubles:
             return None
         # What the write does, and the topmost name and the depth of its path.
         kind = f"{verb} /{path.split('/', 2)[1]} {path.count('/')}"
+        # Only while a trouble waits, so that the first write of a kind after that is met for sure.
         self._written[kind] += 1
         # The first write of a kind always, the n-th with a chance of one in n.
         if self._random.random() * self._written[kind] >= 1:

@@ -163,7 +163,7 @@ ONCE_FAILED = (
         "2026-11-27",
         "a log with message indexes did not open where an operator had deleted its last ledger",
         "geminga_broker/managed_ledger/writing/test_broker_entry_metadata.py"
-        "::test_messages_in_a_ledger_that_somebody_deleted_count_as_one_each",
+        "::test_entries_of_a_deleted_ledger_count_as_one_message_each",
     ),
     OnceFailed(
         "logs",

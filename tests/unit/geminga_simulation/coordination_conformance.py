@@ -96,7 +96,9 @@ class CoordinationConformance:
         assert (await session.set("/a", b"1")).version == 1
         await session.delete("/a")
 
-    async def test_of_two_who_compare_and_set_one_wins(self, coordinations: Coordinations) -> None:
+    async def test_of_two_sessions_that_compare_and_set_one_wins(
+        self, coordinations: Coordinations
+    ) -> None:
         first, second = await coordinations(), await coordinations()
         await first.create("/a", b"0")
         results = await asyncio.gather(

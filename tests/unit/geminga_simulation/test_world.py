@@ -121,7 +121,9 @@ async def test_leaving_the_world_ends_all_processes() -> None:
     assert not world.host("host").is_running
 
 
-async def test_what_is_done_later_is_done_though_the_one_who_asked_is_dead() -> None:
+async def test_what_is_planned_for_later_is_done_though_the_process_that_planned_it_is_dead() -> (
+    None
+):
     async with World() as world:
         done: list[float] = []
 

@@ -104,6 +104,7 @@ def _singles(metadata: MessageMetadata, body: bytes) -> list[tuple[SingleMessage
     if metadata.compression != CompressionType.NONE:
         if size_bytes > BATCH_BYTES_MAX:
             raise WireError(f"a batch of {size_bytes} bytes is over the limit {BATCH_BYTES_MAX}")
+        # The size comes from the producer; ``inflate`` gives no more than that.
         body = inflate(metadata.compression, body, size_bytes, "batch")
     return split_batch(body, metadata.num_messages_in_batch)
 
@@ -119,14 +120,18 @@ def keep_only(payload: bytes, keeps: Sequence[bool]) -> bytes | None:
     metadata, body = _opened(payload)
     if not metadata.HasField("num_messages_in_batch"):
         return payload
+    # Opened a second time, after phase one: keeping all that was opened would take the topic's
+    # size.
     singles = _singles(metadata, body)
     # Empty places from before count as taken out already.
     if all(keep or each.compacted_out for keep, (each, _) in zip(keeps, singles, strict=True)):
         return payload
+    # As ``RawBatchConverter``: an empty message in the place of each that goes.
     kept = encode_batch(
         single if keep else (SingleMessageMetadata(payload_size=0, compacted_out=True), b"")
         for keep, single in zip(keeps, singles, strict=True)
     )
+    # What else the metadata says (producer, sequence ids, times) stays as the producer wrote it.
     metadata.uncompressed_size = len(kept)
     if metadata.compression != CompressionType.NONE:
         metadata.compression = CompressionType.ZLIB

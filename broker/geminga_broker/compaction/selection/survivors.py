@@ -70,11 +70,14 @@ class NewestMessages:
             if chunk.is_first:
                 # What had this uuid before was never completed: its producer has begun again.
                 self._begun[uuid] = []
+            # A message whose first chunks were trimmed begins with a later one.
             begun = self._begun.setdefault(uuid, [])
             if not chunk.is_last:
                 begun.append(self._count)
                 return
             del self._begun[uuid]
+            # By the last chunk: that number stands for the message from here on, in ``_newest``
+            # too.
             self._chunks[self._count] = begun
         if message.key is None:
             if self.retain_null_key:
@@ -83,6 +86,7 @@ class NewestMessages:
                 self._remove(self._count)
             return
         digest = _digest(message.key)
+        # Taken out in any case: a message without a value leaves the key without an entry.
         former = self._newest.pop(digest, None)
         if not message.has_value:
             # It deletes the key, and does not stay itself. Upstream counts the two as one.
@@ -101,11 +105,13 @@ class NewestMessages:
     def survivors(self) -> Survivors:
         """The messages that stay of all that were seen. Gives up all memory: phase two needs a bit
         for each message only."""
+        # One bit for each message: a hundred million of them take 12 MB.
         bits = bytearray(self._count // BYTE_BITS + 1)
         staying = (self._newest.values(), self._always, *self._chunks.values())
         for numbers in (*staying, *self._begun.values()):
             for number in numbers:
                 bits[number // BYTE_BITS] |= 1 << number % BYTE_BITS
+        # Before phase two, which may take hours at its rate.
         for each in (self._newest, self._always, self._chunks, self._begun):
             each.clear()
         return Survivors(bits)
@@ -122,6 +128,8 @@ class Survivors:
 
     def take(self, places: int) -> list[bool]:
         """For each of the next ``places`` messages, whether it stays."""
+        # Numbers go on over entries, as in phase one: an entry that phase two skipped would shift
+        # all that follow.
         first = self._count
         self._count += places
         bits = self.bits

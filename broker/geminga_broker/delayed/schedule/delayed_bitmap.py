@@ -32,6 +32,8 @@ class DelayedBitmap:
         marks = self._ledgers.get(ledger_id)
         if marks is None:
             marks = self._ledgers[ledger_id] = EntryBitmap(0)
+        # Read again after the mark-delete position has passed it: ``EntryBitmap`` takes no such
+        # entry.
         elif entry_id < marks.first:
             return False
         # The length of the ledger is not known here. With this one the bitmap doubles at most.

@@ -114,6 +114,7 @@ class DelayedMessageIndex:
         """Hold a message back; False where it is due already."""
         if deliver_at_ms <= now_ms:
             return False
+        # Held already, by a bucket or a wheel that knows its time, or passed by the mark.
         if not self.held.add(ledger_id, entry_id):
             return True
         # A message of a ledger that is in a bucket already stays in the loaded wheel.
@@ -127,6 +128,7 @@ class DelayedMessageIndex:
                 self.seal()
                 open_bucket = None
             else:
+                # Not enough for a bucket yet: it goes on over a further ledger.
                 open_bucket.key = BucketKey(open_bucket.key.first_ledger_id, ledger_id)
         if open_bucket is None:
             wheel = TimeWheel(now_ms, self.config.slot_ms)
@@ -134,6 +136,7 @@ class DelayedMessageIndex:
         # Entries are read in order, but an earlier ledger may be read again after a redelivery.
         is_full = len(open_bucket.wheel) >= self.config.bucket_messages_max
         is_earlier = ledger_id < open_bucket.key.first_ledger_id
+        # Such a message is in memory until it is due; the next owner reads it again.
         wheel = self._loaded if is_full or is_earlier else open_bucket.wheel
         wheel.add(deliver_at_ms, ledger_id, entry_id)
         return True
@@ -143,6 +146,7 @@ class DelayedMessageIndex:
     def take_due(self, now_ms: int, count_max: int) -> list[Position]:
         """Release at most ``count_max`` messages that are due."""
         taken: list[Position] = []
+        # Wheel by wheel, not by time over all: the dispatcher sorts what is due by position.
         for wheel in self._wheels():
             # Again where some of those taken are no longer held.
             while len(taken) < count_max:
@@ -174,6 +178,8 @@ class DelayedMessageIndex:
         assert self.sealing is None
         self.sealing, self.open = self.open, None
         if self.sealing is not None:
+            # Before it is written: messages of these ledgers that still come must not open another
+            # bucket with a ledger that this one has.
             self._bucketed_upto = self.sealing.key.last_ledger_id
 
     @property
@@ -207,10 +213,13 @@ class DelayedMessageIndex:
         """Take a stored bucket over. Messages that are due by now are not held back: dispatchers
         find them when they read the topic."""
         first = 0
+        # Segments are in the order of their times, and a segment is passed over as a whole or not.
         while first < len(summaries) and summaries[first].due_last_ms <= now_ms:
             first += 1
         for summary in summaries[first:]:
             for entries_of, members in summary.entries.items():
+                # Those that are acknowledged by now are held as well, until ``pass_by`` or their
+                # time.
                 self.held.add_bits(entries_of, members)
         segments = [(each.due_first_ms, each.due_last_ms) for each in summaries]
         self.buckets[key] = Bucket(key, ledger_id, segments, first)
@@ -254,6 +263,7 @@ class DelayedMessageIndex:
     def pass_by(self, mark_delete: Position) -> None:
         """Forget what the mark-delete position has passed."""
         self.held.pass_by(mark_delete)
+        # The wheels keep their messages: what is not held any more is dropped when it comes out.
         self._passed_ledger_id = mark_delete[0]
 
     def clear(self, now_ms: int) -> None:

@@ -99,6 +99,7 @@ class TimeWheel:
         """Take out at most ``count_max`` messages that are due, the earliest tick first."""
         tick = now_ms // self._tick_ms
         numbers = count_max * MESSAGE_NUMBERS
+        # Only as many turns as are needed: what else is due stays in its slots.
         while len(self._due) < numbers and self._turn(tick):
             pass
         taken = self._due[:numbers]
@@ -124,6 +125,8 @@ class TimeWheel:
             return False
         slot = self._levels[level].pop(number)
         self._numbers_waiting -= len(slot)
+        # Only the beginning of that slot, though time may be further by now: slots in between are
+        # still to be turned.
         self._tick = tick
         if level == 0:
             self._due.extend(slot)

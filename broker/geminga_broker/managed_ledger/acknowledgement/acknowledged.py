@@ -54,17 +54,21 @@ class Acknowledged:
     mark_delete: Position
     # How many entries beyond the mark are acknowledged: 0 where there are no holes.
     ahead_count: int = field(default=0, init=False)
+    # None of them is acknowledged as a whole either: ``acknowledge`` takes it out here.
     # Batches acknowledged in part, none of which the mark has passed: what is left of each.
     partial_entries: dict[Position, Words] = field(
         default_factory=dict[Position, Words], init=False
     )
     # The ``ahead_count`` entries, by ledger.
+    # No ledger before that of the mark, and in that ledger no mark up to ``mark_delete``. A bitmap
+    # may be without a mark, when the mark has passed all that it had.
     _ahead: dict[int, EntryBitmap] = field(default_factory=dict[int, EntryBitmap], init=False)
 
     # Looking
 
     def is_acknowledged(self, ledger_id: int, entry_id: int) -> bool:
         """Whether this entry needs no delivery any more."""
+        # A tuple and a named tuple compare by their members, in C.
         if (ledger_id, entry_id) <= self.mark_delete:
             return True
         bitmap = self._ahead.get(ledger_id)
@@ -119,9 +123,12 @@ class Acknowledged:
         # What consumers that acknowledge in order send: the mark moves by one.
         if not self.ahead_count and ledger_id == mark[0] and entry_id == mark[1] + 1:
             self.mark_delete = Position(ledger_id, entry_id)
+            # This test first: most subscriptions have no batch in part, and a ``Position`` costs
+            # its time.
             if self.partial_entries:
                 self.partial_entries.pop(self.mark_delete, None)
             return True
+        # Below: either the mark does not move by this entry, or there are holes to look at.
         if (ledger_id, entry_id) <= mark:
             return False
         if not self._bitmap_of(ledger_id).add(entry_id, span.entries):
@@ -155,6 +162,7 @@ class Acknowledged:
             entry_ids = [each for each in entry_ids if first <= each < span.entries]
             if not entry_ids:
                 return 0
+        # Without holes and without gaps the whole run is passed at once; no byte is set for it.
         follows = ledger_id == mark[0] and not self.ahead_count
         if follows and entry_ids == list(range(first, first + len(entry_ids))):
             self._move_to(Position(ledger_id, entry_ids[-1]))  # what consumers in order send
@@ -178,6 +186,7 @@ class Acknowledged:
         position = min(position, max(self.chain.last_confirmed, self.mark_delete))
         if position <= self.mark_delete:
             return False
+        # First what is passed by this, then what was acknowledged out of order and joins it.
         self._move_to(position)
         self._advance()
         return True
@@ -203,6 +212,7 @@ class Acknowledged:
         if any(words):
             self.partial_entries[at] = words
             return False
+        # It takes the entry out of ``partial_entries``, whether by the mark or by a byte.
         return self.acknowledge(ledger_id, entry_id)
 
     def reset(self, mark_delete: Position) -> None:
@@ -226,6 +236,8 @@ class Acknowledged:
     def _advance(self) -> None:
         """Move the mark over acknowledged entries that follow it, across ledgers."""
         while self.ahead_count:
+            # Over the end of a ledger, empty ledgers and trimmed ones: the mark goes on in the next
+            # ledger that has an entry.
             ledger_id, entry_id = self.chain.next_after(self.mark_delete)
             bitmap = self._ahead.get(ledger_id)
             end = entry_id if bitmap is None else bitmap.run_end(entry_id)
@@ -239,6 +251,7 @@ class Acknowledged:
         ledger_id, entry_id = mark_delete
         if self._ahead:
             if before[0] != ledger_id:
+                # A list: the dictionary loses keys meanwhile.
                 for passed in [each for each in self._ahead if each < ledger_id]:
                     self.ahead_count -= self._ahead.pop(passed).count()
             bitmap = self._ahead.get(ledger_id)
@@ -285,6 +298,8 @@ class Acknowledged:
         """Take over, after ``reset``, what ``ranges`` or ``bits`` gave, and ``partial_entries``;
         entries that the log does not have are left out."""
         for ledger_id, members in (bits or {}).items():
+            # What was trimmed meanwhile, and what is before the mark, is left out: ``_ahead`` has
+            # neither.
             span = self.chain.span(ledger_id)
             if span is not None and ledger_id >= self.mark_delete[0]:
                 self.ahead_count += self._bitmap_of(ledger_id).add_bits(members, span.entries)
@@ -293,12 +308,15 @@ class Acknowledged:
                 # Before the mark there is nothing to keep, and nothing would forget it again.
                 if ledger_id >= self.mark_delete[0]:
                     self.ahead_count += self._bitmap_of(ledger_id).add_range(first, last)
+        # The mark as it was stored: ``_advance`` below moves it, and drops batches that it passes.
         mark = self.mark_delete
         self.partial_entries.update((at, words) for at, words in partial if at > mark)
         self._advance()
 
     def _spread(self, lower: Position, upper: Position) -> Iterator[tuple[int, int, int]]:
         """A range as ``(ledger_id, first, last)`` of each ledger it touches that still exists."""
+        # The usual case by bisection: a cursor may have a thousand ranges, a log a thousand
+        # ledgers.
         only = self.chain.span(lower[0]) if lower[0] == upper[0] else None
         for span in self.chain.spans if only is None else (only,):
             if lower[0] <= span.ledger_id <= upper[0]:

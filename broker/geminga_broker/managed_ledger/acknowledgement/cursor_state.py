@@ -93,6 +93,7 @@ def state_of(
     bits: dict[int, int] = {}
     left_out = 0
     if len(ranges) > limits.ranges_max:
+        # All or none as bits: upstream reads the bit sets only where the record has no range.
         ranges = ()
         bits = _bits_within(acknowledged.bits(), limits.bits_bytes_max)
         left_out = acknowledged.ahead_count - sum(each.bit_count() for each in bits.values())
@@ -113,6 +114,8 @@ def _bits_within(bits: Mapping[int, int], bytes_max: int) -> dict[int, int]:
     """The first of ``bits`` that fit; the set that crosses the limit is cut at a word."""
     kept: dict[int, int] = {}
     for ledger_id, members in sorted(bits.items()):
+        # By the worst case of each word: an encoded set may be smaller, never larger than what is
+        # counted.
         words_max = max(0, bytes_max - GROUP_BYTES) // WORD_BYTES
         words = -(-members.bit_length() // WORD_BITS)
         fitting = members if words <= words_max else members & ((1 << words_max * WORD_BITS) - 1)
@@ -120,6 +123,7 @@ def _bits_within(bits: Mapping[int, int], bytes_max: int) -> dict[int, int]:
         if not fitting:
             break
         kept[ledger_id] = fitting
+        # Below 0 after a set that was cut: nothing fits any more, and the loop ends.
         bytes_max -= GROUP_BYTES + words * WORD_BYTES
     return kept
 
@@ -129,6 +133,7 @@ def _batches_within(
 ) -> tuple[tuple[Position, Words], ...]:
     kept: list[tuple[Position, Words]] = []
     for position, words in islice(batches, count_max):
+        # The ones left out are those with the greatest positions: consumers reach them last.
         bytes_max -= GROUP_BYTES + len(words) * WORD_BYTES
         if bytes_max < 0:
             break
@@ -167,6 +172,7 @@ def snapshot(state: CursorState, *, last_active_ms: int) -> bytes | None:
         properties=state.position_properties,
         partial_batches=dict(state.partial),
     )
+    # Measured, not estimated: properties of users are in it, of any size.
     value = record.encode()
     return value if len(value) <= SNAPSHOT_BYTES_MAX else None
 
@@ -179,6 +185,7 @@ def state_from(record: CursorRecord, written: PositionRecord | None) -> CursorSt
     if written is not None and not written.acknowledged:
         bits = {each: bits_of_words(words) for each, words in written.acknowledged_bits.items()}
     return CursorState(
+        # Without a position, everything is delivered again.
         mark_delete=Position(*(source.mark_delete or (-1, -1))),
         ranges=tuple((Position(*low), Position(*high)) for low, high in source.acknowledged),
         bits=bits,

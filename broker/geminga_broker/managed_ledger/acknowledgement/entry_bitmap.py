@@ -28,6 +28,7 @@ class EntryBitmap:
     _marks: bytearray = field(default_factory=bytearray, init=False)
 
     def __contains__(self, entry_id: int) -> bool:
+        # A negative index is no error in Python: it would read a mark from the end.
         index = entry_id - self.first
         return 0 <= index < len(self._marks) and self._marks[index] == 1
 
@@ -61,6 +62,8 @@ class EntryBitmap:
         """Make room for a mark at ``index``, and for as many marks again where the ledger goes on:
         so entries that are marked in their order do not extend the bytearray one at a time."""
         marks = self._marks
+        # Twice as long each time, so that marking n entries in order copies O(n) bytes; never
+        # beyond the entries that the ledger has now.
         size = max(index + 1, min(2 * len(marks), entries - self.first))
         marks.extend(bytes(size - len(marks)))
 
@@ -70,7 +73,9 @@ class EntryBitmap:
         if stop <= start:
             return 0
         if stop > len(self._marks):
+            # Exactly: ranges come from a stored record, all at once, and not in steps of one entry.
             self._marks.extend(bytes(stop - len(self._marks)))
+        # Before they are marked: a record may name an entry in two ranges.
         fresh = stop - start - self._marks.count(1, start, stop)
         self._marks[start:stop] = b"\1" * (stop - start)
         return fresh
@@ -79,6 +84,7 @@ class EntryBitmap:
         """Mark the bit set ``members`` in an empty bitmap, as far as the ledger of ``entries``
         goes; returns how many entries that are."""
         # Bits before ``first`` stand for what the mark-delete position has passed.
+        # Bit n stands for entry n (``bits``), byte n for entry ``first + n``.
         members >>= self.first
         packed = members.to_bytes((members.bit_length() + 7) // _BITS_OF_BYTE, "little")
         marks = bytearray(_BITS_OF_BYTE * len(packed))
@@ -116,6 +122,7 @@ class EntryBitmap:
 
     def run_end(self, entry_id: int) -> int:
         """The first entry from ``entry_id`` on that is not marked."""
+        # Not negative: callers ask for entries from ``first`` on.
         start = entry_id - self.first
         if start >= len(self._marks):
             return entry_id
@@ -158,6 +165,7 @@ class EntryBitmap:
     @property
     def run_count(self) -> int:
         """How many runs there are, counted at memory speed."""
+        # ``count`` finds no overlaps, and these two bytes cannot overlap themselves.
         return self._marks.count(_GAP_BEFORE_MARK) + self._marks.startswith(b"\1")
 
     def bits(self) -> int:
@@ -166,4 +174,5 @@ class EntryBitmap:
         # Every eighth mark at once: 2 ns a mark, where ``int(digits, 2)`` takes 50.
         for bit in range(_BITS_OF_BYTE):
             members |= int.from_bytes(self._marks[bit::_BITS_OF_BYTE], "little") << bit
+        # Zeros for all entries before ``first``: protobuf's words begin at entry 0.
         return members << self.first

@@ -45,6 +45,7 @@ class LedgerCache:
     wanted_from: Callable[[], int] | None = None
     entries: list[Entry] = field(default_factory=list[Entry], init=False)
     # Kept by the EntryCache: (when it came, entries, bytes) of each run, oldest first.
+    # Together they have as many entries as ``entries``.
     runs: deque[tuple[float, int, int]] = field(
         default_factory=deque[tuple[float, int, int]], init=False
     )
@@ -58,6 +59,7 @@ class LedgerCache:
         start = entry_id - self.first_entry_id
         if start < 0:
             return []
+        # A copy: the list loses its front when entries are evicted while a dispatcher has the run.
         return self.entries[start : start + count_max]
 
     def pick(self, ids: Sequence[EntryId]) -> list[Entry]:
@@ -65,6 +67,7 @@ class LedgerCache:
         entries, first = self.entries, self.first_entry_id
         if ids[0][1] < first:
             return []
+        # ``ids`` grow: only the last tells whether any is beyond the end.
         if ids[-1][1] - first >= len(entries):
             ids = [each for each in ids if each[1] - first < len(entries)]
         return [entries[entry_id - first] for _, entry_id in ids]
@@ -110,6 +113,7 @@ class EntryCache:
         assert entries[0][0] == cache.first_entry_id + len(cache.entries), "runs must join"
         cache.entries.extend(entries)
         cost = size_bytes + count * ENTRY_OVERHEAD_BYTES
+        # ``_strike_off`` takes a ledger out with its last run; the two keep ``_holding`` exact.
         if not cache.runs:
             self._holding[cache] = None
         if cost <= self._piece_bytes:
@@ -123,6 +127,7 @@ class EntryCache:
         cache.cost_bytes += cost
         self.used_bytes += cost
         self.inserted += count
+        # After the run is in: the bound is exceeded by at most one run while that is put right.
         if self.used_bytes > self._bytes_max:
             self._make_room(now_s)
 
@@ -134,12 +139,15 @@ class EntryCache:
     def _make_room(self, now_s: float) -> None:
         """Evict until the watermark is reached."""
         self.evictions += 1
+        # First what every subscription was sent, of all ages but this instant.
         self.sweep(now_s, age_max_s=0.0)
         # A list that loses its front moves the rest: once for each ledger, not for each run.
         losing: dict[LedgerCache, int] = {}
         # The newest piece stays in any case: it is about to be dispatched.
         while self.used_bytes > self._bytes_after_eviction and len(self._turns) > 1:
             cache = self._turns.popleft()
+            # The oldest turns of a ledger are those of runs that are gone: ``_pass`` evicts from
+            # the front.
             if cache.passed_turns:
                 cache.passed_turns -= 1
                 self._passed_turns -= 1
@@ -165,6 +173,8 @@ class EntryCache:
             count, end = 0, cache.first_entry_id
             for came_s, entries, _ in cache.runs:
                 end += entries
+                # A run that is wanted in part counts as wanted. The first that stays ends it: a
+                # cache has no gaps.
                 if came_s >= (before_s if end <= wanted_from else wanted_before_s):
                     break
                 count += 1
@@ -175,6 +185,7 @@ class EntryCache:
         cache.drop_front(sum(self._strike_off(cache) for _ in range(count)))
         cache.passed_turns += count
         self._passed_turns += count
+        # So a sweep of the queue, which touches all turns, frees more than half of them.
         if self._passed_turns <= max(PASSED_TURNS_KEPT, len(self._turns) // 2):
             return
         # Sweep: the oldest turns of each ledger are those that were passed.
@@ -201,6 +212,7 @@ class EntryCache:
 def _pieces(entries: list[Entry], piece_bytes: int) -> Iterator[tuple[int, int]]:
     """A long run in pieces of about ``piece_bytes``: how many entries each has, and its cost."""
     count = cost = 0
+    # A loop over the entries, but only of a run that is long beside the bound.
     for _, payload, _ in entries:
         count += 1
         cost += len(payload) + ENTRY_OVERHEAD_BYTES

@@ -43,6 +43,8 @@ class LogCache:
 
     def insert(self, ledger_id: int, entries: list[Entry], size_bytes: int, now_s: float) -> None:
         """Keep a confirmed run of ``size_bytes`` payload bytes."""
+        # Always there: ``begin`` comes before the first append, and while a ledger can still
+        # confirm entries, the log neither begins another nor trims this one.
         ledger = self._ledgers[ledger_id]
         if ledger is None:
             ledger = LedgerCache(0, partial(self.wanted_from, ledger_id))
@@ -70,6 +72,8 @@ class LogCache:
             assert ledger is not None
             self.cache.hits += len(found)
             # Estimated: to sum up the payloads' sizes would cost time for each read.
+            # By the mean of the ledger's entries in memory, with their overhead, which is taken off
+            # again.
             cost = len(found) * ledger.cost_bytes // len(ledger.entries)
             self.cache.hit_bytes += cost - len(found) * ENTRY_OVERHEAD_BYTES
         else:

@@ -26,6 +26,7 @@ class ReadAheadBudget:
     """The bound on what all dispatchers of a broker keep together."""
 
     bytes_max: int
+    # The sum of ``size_bytes`` over ``_holders``. Only ``grow`` and ``shrink`` change either.
     used_bytes: int = field(default=0, init=False)
     # The dispatchers that keep something, in the order in which they last used it: the first one
     # is evicted first.
@@ -37,6 +38,7 @@ class ReadAheadBudget:
         holder.size_bytes += size_bytes
         self.used_bytes += size_bytes
         self.note_use(holder)
+        # The holder itself is the last of the queue, so it is never the one to be evicted.
         while self.used_bytes > self.bytes_max and len(self._holders) > 1:
             next(iter(self._holders)).evict()
 
@@ -70,6 +72,7 @@ class ReadAhead:
         default_factory=deque[tuple[Position, list[Entry]]], init=False
     )
     # Entries to redeliver.
+    # They are dropped one by one (``drop``), runs only as a whole (``pass_by``).
     _single: dict[EntryId, Entry] = field(default_factory=dict[EntryId, Entry], init=False)
 
     def keep_run(self, position: Position, entries: list[Entry]) -> None:
@@ -93,6 +96,8 @@ class ReadAhead:
             if begin[0] == ledger_id and begin[1] <= entry_id <= entries[-1][0]:
                 self.budget.note_use(self)
                 # The run may leave out ``entry_id`` itself: then it was acknowledged.
+                # A copy, as in ``LedgerCache.run``: ``pass_by`` and ``evict`` may come before it is
+                # sent.
                 start = bisect_left(entries, entry_id, key=_ENTRY_ID)
                 return entries[start : start + count_max]
         return []
@@ -101,6 +106,8 @@ class ReadAhead:
         """The first entries of one ledger that are not before ``position``: the next ones for a
         caller that has had all before them. Their positions may have gaps (compacted reading)."""
         for (ledger_id, _), entries in self._runs:
+            # Runs were kept in the order of reading, so the first that reaches ``position`` is the
+            # nearest.
             if (ledger_id, entries[-1][0]) >= position:
                 self.budget.note_use(self)
                 is_begun = ledger_id == position[0]
@@ -127,6 +134,7 @@ class ReadAhead:
 
     def _find(self, position: EntryId) -> Entry | None:
         # Single entries first: for the runs a search is needed.
+        # A position may be in both: one that was read for redelivery while its run was still here.
         entry = self._single.get(position)
         if entry is None and self._runs:
             run = self.run(Position(*position), 1)
@@ -166,6 +174,7 @@ class ReadAhead:
 
     def evict(self) -> None:
         """Drop all entries because others need the memory."""
+        # Before the flag, which ``clear`` takes back.
         self.clear()
         self.was_evicted = True
 

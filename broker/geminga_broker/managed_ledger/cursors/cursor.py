@@ -46,6 +46,12 @@ OnDurable = Callable[[BrokerError | None], None]
 """Called once: with None when the acknowledgement is durable, with an error if it never will be."""
 
 
+# How a change becomes durable:
+#
+#     changed ─▶ dirty ─┬─ no callback ─▶ timer ─┐
+#                       └─ a callback ───────────┴▶ _flush ─▶ store.save ─▶ callbacks
+#                                                     ▲            │
+#                                                     └─ dirty again, and a callback waits
 class Cursor(Service):
     """The acknowledged positions of subscription ``name``; ``store`` is None if not durable.
 
@@ -102,6 +108,7 @@ class Cursor(Service):
         # Called when the stored mark-delete position has left a ledger, which may be trimmed now.
         self.on_ledger_left: Callable[[], None] | None = None
         # The mark-delete position that the next owner finds after a crash.
+        # It lags behind the mark in memory, except after a reset to an earlier position.
         self._stored = state.mark_delete
         # Where the cursor is stored; None if it is not durable, or being deleted.
         self.store = store
@@ -116,8 +123,10 @@ class Cursor(Service):
         # A task writes. It checks ``_is_dirty`` again before it ends, so a change that comes
         # meanwhile needs no task of its own.
         self._is_flushing = False
+        # Set only while no task writes and no callback waits.
         self._timer: asyncio.TimerHandle | None = None
         # Callbacks of changes that are not durable yet, in the order of the changes.
+        # The first ``covered`` of them belong to the write under way, later ones to the next.
         self._waiting: list[OnDurable] = []
         # Nothing more is saved: another broker has the cursor, or it is closed.
         self._is_over = False
@@ -174,18 +183,22 @@ class Cursor(Service):
         """Write what has changed: soon, or at once where ``on_durable`` is to be called."""
         if self.store is None:
             if on_durable is not None:
+                # At once, in the caller's turn: there is no write to wait for.
                 on_durable(None)
             return
         if self._is_over:
             if on_durable is not None:
                 on_durable(self._not_saved())
             return
+        # Before the flags are looked at: a task that is writing sees it when its write is done.
         self._is_dirty = True
         if on_durable is not None:
             self._waiting.append(on_durable)
         # The task that writes takes this change along with its next write.
         if self._is_flushing:
             return
+        # A consumer waits for a receipt. Where none does, a later write costs nothing but a few
+        # repeated deliveries after a crash.
         if self._waiting:
             self._flush_now()
         elif self._timer is None:
@@ -216,6 +229,7 @@ class Cursor(Service):
             cursor_properties=self.properties,
         )
         # Logged when it begins, not with each of the writes that follow.
+        # The cursor is correct in memory all the same: only a crash or an unload forgets these.
         if left_out and not self._left_out:
             log.warning(
                 "too many holes: after a crash some messages would be delivered again",
@@ -244,6 +258,7 @@ class Cursor(Service):
         try:
             while self._is_dirty:
                 # In one turn, so that this write covers just the first ``covered`` callbacks.
+                # What changes from here on, during the write, sets it again.
                 self._is_dirty = False
                 covered = len(self._waiting)
                 try:
@@ -251,14 +266,19 @@ class Cursor(Service):
                     assert self.store is not None
                     written_bytes = await self.store.save(saved)
                 except TAKEN_OVER as error:
+                    # No retry: the version of the other broker is the one that counts now.
                     self._give_up(error)
                     return
                 except (LedgerError, CoordinationError) as error:
+                    # The callbacks stay in front of ``_waiting``: the next attempt covers them with
+                    # a newer state.
                     self._is_dirty = True
                     await self._back_off(backoff, "cursor not saved", error)
                     continue
                 backoff.reset()
                 self.last_mark_delete_ms = self._clock.wall_ms()
+                # Before the callbacks and ``on_ledger_left``: a trim asks for ``needless_upto`` at
+                # once.
                 left, self._stored = self._stored, saved.mark_delete
                 self._notify(covered, None)
                 if left[0] != self._stored[0] and self.on_ledger_left is not None:
@@ -267,9 +287,11 @@ class Cursor(Service):
                 rest_s = written_bytes / self.config.cursor_bytes_per_s_max
                 if rest_s > REST_S_MIN:
                     await asyncio.sleep(rest_s)
+                # Changes without a callback do not keep the task: they wait for the delay, below.
                 if not self._waiting:
                     break
         finally:
+            # Also after a cancellation: the close that cancelled writes the state itself.
             self._is_flushing = False
         # What changed meanwhile waits for the flush delay again, to share a write with others.
         if self._is_dirty:
@@ -282,6 +304,7 @@ class Cursor(Service):
 
     def _give_up(self, error: Exception) -> None:
         """Save nothing more: another broker has the cursor."""
+        # First: a callback that changes the cursor gets the same error and starts no write.
         self._is_over = True
         log.warning("cursor lost", extra={"cursor": self.name, "error": str(error)})
         self._notify(len(self._waiting), self._not_saved())
@@ -304,6 +327,8 @@ class Cursor(Service):
 
     async def _close_parts(self) -> None:
         """Write a last time, as a snapshot that the next owner reads without opening a ledger."""
+        # The task that wrote has ended (``Service`` cancels it first), perhaps in the middle of a
+        # write: ``CursorStore`` keeps what is in doubt, and its ``close`` settles it.
         self._stop_timer()
         outcome: BrokerError | None = self._not_saved()
         try:
@@ -323,8 +348,10 @@ class Cursor(Service):
         """Delete the cursor; closing it then has nothing more to write. Called again, it finishes
         what failed the first time. Raises ``ServiceNotReady`` where another broker has it,
         ``LedgerError``, ``CoordinationError``."""
+        # Without a store the cursor counts as not durable: it holds back no ledger from now on.
         store, self.store = self.store or self._undeleted, None
         self._stop_timer()
+        # ``_waiting`` cannot grow any more: without a store ``changed`` answers at once.
         await self._end_tasks()  # a write under way must not overlap
         self._notify(len(self._waiting), self._not_saved())
         self._undeleted = store

@@ -128,6 +128,7 @@ class CursorStore:
         self._name = name
         self._node = OwnRecord(coordination, cursor_path(log_name, encode_local(name)))
         # What is stored for sure; None while the outcome of a write is not known.
+        # Compared with the next state, to leave out writes that would change nothing.
         self._stored: CursorState | None = None
         # The ledger that the record names, as far as we know, and its last entry; -1 for none.
         self.ledger_id = NO_CURSOR_LEDGER
@@ -137,14 +138,18 @@ class CursorStore:
         # A ledger that was begun with the newest state and that the record does not name yet.
         self._candidate: OpenLedger | None = None
         # Candidates given up, of which it is in doubt whether the record names one.
+        # Settled by the next write of the record that succeeds (``_use``). They must not be deleted
+        # before: the record would name a ledger that is gone.
         self._doubtful: tuple[int, ...] = ()
         # Ledgers that the record surely does not name: to be deleted.
+        # In memory alone: after a crash only their labels tell that they belong to this cursor.
         self._unneeded: tuple[int, ...] = ()
         # When the cursor was loaded or its ledger last replaced (Unix time).
         self.ledger_switched_ms = clock.wall_ms()
 
     async def create(self, state: CursorState) -> None:
         """Write the first record. Raises ``NodeExists``, ``InvalidRequest`` for huge properties."""
+        # A new cursor has no ledger: it gets one with its first move.
         value = snapshot(state, last_active_ms=self._clock.wall_ms())
         if value is None:
             raise InvalidRequest(
@@ -161,6 +166,8 @@ class CursorStore:
         broker goes on writing it.
         """
         for _ in range(LOADS_MAX):
+            # Each turn begins with the record: another broker may have turned to another ledger, or
+            # written a snapshot, since.
             value = await self._node.load()
             record = CursorRecord.decode(value)
             self.ledger_id, self.ledger_last_entry = record.cursor_ledger_id, -1
@@ -179,6 +186,7 @@ class CursorStore:
         Returns None where the record, which is ``value``, is all there is. Raises
         ``VersionMismatch`` where that is no longer the record.
         """
+        # Fencing has nothing to take hold of here, and needs nothing (module docstring).
         if self.ledger_id == NO_CURSOR_LEDGER:
             return None
         # First the record: else its owner could turn to another ledger after this one is fenced.
@@ -190,11 +198,14 @@ class CursorStore:
             await self._node.write(value)
             self._log_lost(str(error))
             return None
+        # -1 where the ledger is empty: then the loop does nothing, and the record is all there is.
         last = self.ledger_last_entry = reader.last_confirmed
         # The entries before the last one are older states, each complete. What is forgotten with
         # the newest is only delivered again.
         for entry_id in range(last, max(last - ENTRIES_TRIED_MAX, -1), -1):
             try:
+                # Errors that pass (bookies that are away) are not caught: loading fails as a whole
+                # and is tried again. Only what no bookie has is skipped.
                 payloads = await reader.read(
                     entry_id, entry_id, bytes_max=self.config.read_bytes_max
                 )
@@ -205,6 +216,7 @@ class CursorStore:
                     "messages acknowledged since are delivered again",
                     extra={**self._facts, "error": str(error)},
                 )
+        # The record still has the mark-delete position of when it was written.
         self._log_lost("no state can be read from it")
         return None
 
@@ -231,6 +243,8 @@ class CursorStore:
         current = self.current
         # Once a new ledger was begun, the record may name it: only what is in that one is safe.
         is_turning = self._candidate is not None or self._doubtful
+        # A new ledger where we write none yet, where the change to a new one is not finished, and
+        # where the present one has enough entries or is old enough.
         if (
             current is None
             or is_turning
@@ -243,15 +257,20 @@ class CursorStore:
                 await current.writes.wait_for(current.writer.append(payload))
             except LedgerError:
                 # The next attempt begins another ledger; the record names this one until then.
+                # It may still store the entry: the state in it is one that the cursor had, so no
+                # harm is done if a next owner finds it.
                 current.writer.detach()
                 self.current = None
                 raise
             self.ledger_last_entry = current.writer.last_confirmed
             # The cursor's properties stand in the record alone, which is written when they change.
             stored, self._stored = self._stored, None  # until it is known what the record says
+            # After the entry: a crash in between keeps the position and forgets the properties,
+            # whose change was not confirmed yet.
             if stored is None or stored.cursor_properties != state.cursor_properties:
                 record = naming_record(state, self.ledger_id, last_active_ms=self._clock.wall_ms())
                 await self._node.write(record.encode())
+        # All of ``state`` is durable from here on; what follows may fail without harm.
         self._stored = state
         await self._clean_up()
         return len(payload)
@@ -261,6 +280,7 @@ class CursorStore:
 
         A step that fails is done again with the next ``save``, with the newer state of that one.
         """
+        # Kept over attempts: where ZooKeeper is away, every attempt would leave a ledger otherwise.
         if self._candidate is None:
             writes = ConfirmationWaiter()
             writer = await self.ledgers.create(
@@ -274,6 +294,7 @@ class CursorStore:
                 },
                 listener=writes,
             )
+            # Its age counts from here, also where naming it takes several attempts.
             self._candidate = OpenLedger(writer, writes, self._clock.monotonic())
         candidate = self._candidate
         try:
@@ -286,6 +307,7 @@ class CursorStore:
             state, candidate.writer.ledger_id, last_active_ms=self._clock.wall_ms()
         )
         await self._node.write(record.encode())
+        # The first ledger of a cursor replaces none: the time stays that of its loading.
         if self.ledger_id != NO_CURSOR_LEDGER:
             self.ledger_switched_ms = self._clock.wall_ms()
         self._candidate = None
@@ -298,6 +320,7 @@ class CursorStore:
         finished, self.current = self.current, ledger
         if finished is not None:
             finished.writer.detach()
+        # Also a ledger of the owner before, which has no writer here.
         former = self.ledger_id
         self.ledger_id = NO_CURSOR_LEDGER if ledger is None else ledger.writer.ledger_id
         self._unneeded += self._doubtful
@@ -310,6 +333,8 @@ class CursorStore:
         the state is safe without it, so an error is no error of ``save``."""
         while self._unneeded:
             try:
+                # Taken out after it was deleted: cancelled in between, it is deleted once more,
+                # without harm.
                 await self.ledgers.delete(self._unneeded[-1])
             except (LedgerError, CoordinationError) as error:
                 log.info(
@@ -325,6 +350,8 @@ class CursorStore:
         """Write ``state`` as a snapshot that is read without opening a ledger."""
         # A broker that closes thousands of topics need not write the cursors that never moved.
         if (
+            # The record is a snapshot with this very state, and there is nothing to clean up
+            # either.
             self.ledger_id == NO_CURSOR_LEDGER
             and state == self._stored
             and not (self._candidate or self._doubtful or self._unneeded)
@@ -336,10 +363,15 @@ class CursorStore:
             if state != self._stored:
                 await self.save(state)
             if self.current is not None:
+                # So the next owner finds its end in the metadata, and recovers nothing.
                 await self.current.writer.close()
             return
+        # The snapshot first, then the ledger: a crash in between leaves a ledger, never a cursor
+        # without a state.
         await self._node.write(value)
         self._stored = state
+        # Before ``_use``, which moves what is doubtful to what is unneeded: no record names any
+        # ledger now.
         self._drop_candidate()
         self._use(None)
         await self._clean_up()
@@ -350,6 +382,8 @@ class CursorStore:
         try:
             await self._node.delete()
         except NodeMissing:
+            # By an attempt whose answer was lost, or with the log. Its ledgers are deleted in any
+            # case.
             log.info("cursor was deleted already", extra={"cursor": self._name})
         self._drop_candidate()
         self._use(None)

@@ -25,6 +25,7 @@ from geminga_broker.managed_ledger.positions import EARLIEST, Position
 class LedgerSpan:
     """One ledger of the chain; it changes as long as the ledger is open."""
 
+    # From BookKeeper's sequence in ZooKeeper, so a later ledger of the log has a greater id.
     ledger_id: int
     # Entries that are confirmed: 0..entries-1 may be read. Those under way are not counted.
     entries: int = 0
@@ -61,12 +62,15 @@ class LedgerChain:
 
     def append(self, span: LedgerSpan) -> None:
         """Add the ledger that is written from now on."""
+        # Positions are ordered by ledger id first: a smaller id would put new entries before old
+        # ones.
         assert not self._ids or span.ledger_id > self._ids[-1], "ledger ids must grow"
         self.spans = (*self.spans, span)
         self._ids.append(span.ledger_id)
 
     def remove(self, ledger_id: int) -> None:
         """Forget a ledger that was deleted."""
+        # Not only from the front: an empty ledger is taken out wherever it lies.
         index = self._ids.index(ledger_id)
         # An empty ledger had no entry that could have been the newest.
         if self.spans[index].entries:
@@ -95,6 +99,7 @@ class LedgerChain:
     def last_confirmed(self) -> Position:
         """The newest entry; the gap before the only ledger's first where there is none yet."""
         # Empty ledgers are few: each new one drops those that were closed without an entry.
+        # The last ledger has none between a rollover and its first entry.
         for span in reversed(self.spans):
             if span.entries:
                 return span.last
@@ -122,6 +127,8 @@ class LedgerChain:
         if index > last:
             # Behind all ledgers: where the next entry of the last one will be.
             return Position(self._ids[last], self.spans[last].entries) if self._ids else position
+        # Entry ids outside the ledger are pulled to its ends: -1 to its first entry; one beyond the
+        # last ledger's end to where its next entry will be.
         if self._ids[index] == position[0]:
             span = self.spans[index]
             if position[1] < span.entries or index == last:
@@ -169,6 +176,7 @@ class LedgerChain:
         left_bytes = bytes_max
         for span in reversed(self.spans):
             if span.size_bytes > left_bytes:
+                # Rounded down: rather one entry too many is passed than ``bytes_max`` exceeded.
                 kept = left_bytes * span.entries // span.size_bytes
                 return Position(span.ledger_id, span.entries - kept - 1)
             left_bytes -= span.size_bytes

@@ -48,6 +48,7 @@ def trimmable_ledgers(
 
     Without a durable cursor (None) no consumer can come back for an entry.
     """
+    # The open ledger counts, too: upstream's retention size is that of the whole log.
     left_bytes = sum(span.size_bytes for span in spans)
     trimmable: list[LedgerSpan] = []
     # The last ledger stays though all have passed it: cursors point into it, and the end of a

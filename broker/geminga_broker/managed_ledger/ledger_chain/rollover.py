@@ -24,5 +24,6 @@ def is_due(config: ManagedLedgerConfig, span: LedgerSpan, age_s: float, age_max_
     entries, size_bytes = span.entries, span.size_bytes
     if not entries or age_s < config.ledger_age_min_s:
         return False
+    # So a ledger may exceed both by what is under way, and by what comes before its least age.
     is_full = entries >= config.ledger_entries_max or size_bytes >= config.ledger_bytes_max
     return is_full or age_s >= age_max_s

@@ -61,6 +61,7 @@ class LogReader:
         config: ManagedLedgerConfig,
     ) -> None:
         # Set by the log when it is open.
+        # Before that, the reader of a log that is being opened finds no ledger.
         self.chain = LedgerChain()
         # What of the log is in memory.
         self.cached = cached
@@ -72,6 +73,8 @@ class LogReader:
         self._name = name
         self._ledgers = ledgers
         # Open readers by ledger, in the order of their last use.
+        # Each is used by any number of reads at once; one that is dropped here is freed with its
+        # last read.
         self._readers: dict[int, LedgerReader] = {}
 
     @property
@@ -93,6 +96,8 @@ class LogReader:
         """Entries from ``position`` on, all of its ledger: at least one, which must be there, and
         at most ``count_max``."""
         # What is in memory costs nothing to return, so ``entries_max`` does not limit it.
+        # Memory first in every case: also in the middle of a long read from bookies, where the
+        # cache begins.
         run = self.cached.run(position, count_max)
         if run:
             return run
@@ -113,6 +118,7 @@ class LogReader:
         span = self.chain.span(ledger_id)
         if span is None:
             raise StorageUnavailable(f"ledger {ledger_id} of {self._name} was trimmed")
+        # A mistake of ours: callers stay within ``readable_upto``, which never goes back.
         assert entry_ids[0] < span.entries, f"{entry_ids[0]} is beyond the end of {self._name}"
         # What is in memory behind them need not come from bookies: the next read finds it there.
         entry_ids = self.cached.missing(ledger_id, entry_ids)
@@ -121,8 +127,13 @@ class LogReader:
         try:
             reader = self._readers.get(ledger_id)
             if reader is None:
+                # Without recovery: this broker's own writer goes on. Two reads may open the same
+                # ledger at once; the later one replaces the reader of the other, which loses
+                # nothing but the open.
                 reader = await self._ledgers.open(ledger_id, recover=False)
+            # On every read, as this is the order of the last use.
             self.keep(reader)
+            # It was opened when the ledger was shorter, or by the word of bookies that lag behind.
             reader.advance(last_confirmed, length_bytes)
             payloads = await reader.read_entries(entry_ids, bytes_max=self.bytes_max)
         except (EntryCorrupt, NoSuchEntry) as error:  # no bookie has it (any more)
@@ -133,6 +144,7 @@ class LogReader:
         except (LedgerError, CoordinationError) as error:
             self.forget(ledger_id)
             raise StorageUnavailable(str(error)) from error
+        # ``payloads`` may be fewer than was asked for: one read is bounded by bytes, too.
         self.cached.cache.missed_bytes += sum(map(len, payloads))
         return [(each, payload, 0) for each, payload in zip(entry_ids, payloads, strict=False)]
 
@@ -147,6 +159,7 @@ class LogReader:
         """
         # A list of the log as it is now: what is appended or trimmed meanwhile must not shift the
         # numbers. An entry that was trimmed makes the search fail.
+        # Only the last of these may grow meanwhile, behind all that is searched.
         spans = [span for span in self.chain.spans if span.entries]
         low, high = self.chain.entries_between(EARLIEST, after), sum(each.entries for each in spans)
         while low < high:
@@ -196,6 +209,7 @@ class LogScan:
         if count_max is None:
             count_max = reader.entries_max
         if ledger_id == upto[0]:
+            # A limit within this ledger only: the run never goes beyond the ledger in any case.
             count_max = min(count_max, upto[1] - first + 1)
         run = await reader.read(position, count_max)
         self.after = Position(ledger_id, run[-1][0])
@@ -208,4 +222,5 @@ def nth_of(spans: Sequence[LedgerSpan], index: int) -> Position:
         if index < span.entries:
             return Position(span.ledger_id, index)
         index -= span.entries
+    # Callers have counted the entries: the index is one of them.
     raise AssertionError(f"there are {index} entries too few")

@@ -52,6 +52,7 @@ def batch_size(payload: bytes) -> int | None:
         return None
     # A batch of one message is a batch to clients: its message has the batch index 0.
     if metadata.HasField("num_messages_in_batch"):
+        # A producer may write any number there, 0 and less as well.
         return max(1, metadata.num_messages_in_batch)
     return None
 

@@ -70,12 +70,14 @@ class LogStore:
         """The ledgers of the log. Raises ``NodeMissing`` where there is no such log."""
         record = ManagedLedgerRecord.decode(await self._record.load())
         properties = dict(record.properties)
+        # Taken out of the properties: users see theirs only, and ``_encode`` writes the list anew.
         # Another program may have changed the list: what is no number is passed over.
         listed = properties.pop(GARBAGE_PROPERTY, "").split(",")
         self.garbage = tuple(int(each) for each in listed if each.isascii() and each.isdigit())
         self.properties = properties or NO_PROPERTIES
         ended_at = record.terminated_at
         self.terminated_at = None if ended_at is None else Position(*ended_at)
+        # None, not an empty dictionary: only logs that came from upstream have any.
         self._offloads = {
             each.ledger_id: each.offload for each in record.ledgers if each.offload is not None
         } or None
@@ -107,8 +109,10 @@ class LogStore:
 
         They are garbage from then on. Raises ``VersionMismatch`` where another broker changed it.
         """
+        # In the same write that stops naming them: no crash leaves a ledger in neither list.
         garbage = (*self.garbage, *(each for each in dropped if each not in self.garbage))
         await self._record.write(self._encode(spans, garbage))
+        # Only when it was written: until then the record may still name these as part of the log.
         self.garbage = garbage
 
     def _encode(self, spans: Iterable[LedgerSpan], garbage: Collection[int]) -> bytes:

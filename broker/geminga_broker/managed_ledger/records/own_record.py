@@ -47,6 +47,7 @@ class OwnRecord:
 
     async def load(self) -> bytes:
         """The value now. Raises ``NodeMissing``."""
+        # Noted before the request: a session that begins while it is under way is another one.
         self._session_id = self.coordination.session_id
         value, stat = await self.coordination.get(self.path)
         # The session may have ended while the answer was on its way, and another have begun.
@@ -61,6 +62,7 @@ class OwnRecord:
         self._session_id = self.coordination.session_id
         await self.coordination.create(self.path, value, make_parents=make_parents)
         self._check_session()
+        # ZooKeeper's number for a node that was never written again.
         self._version = 0
 
     async def write(self, value: bytes) -> None:
@@ -71,6 +73,7 @@ class OwnRecord:
             self._check_session()
             # In doubt from before the request until its answer: cancellation leaves it there, too.
             self._in_doubt = (*self._in_doubt, value)
+            # Other errors (a lost connection, an ended session) leave the value in doubt.
             stat = await self.coordination.set(self.path, value, version=self._version)
         except (VersionMismatch, NodeMissing):
             # No write is in doubt any more: the record is another client's, or gone.
@@ -92,7 +95,8 @@ class OwnRecord:
             return
         value, stat = await self.coordination.get(self.path)
         if stat.version != self._version:
-            # One of ours was made, or another broker wrote.
+            # One of ours was made, or another broker wrote. The value tells, not how far the
+            # version has moved: of two writes in doubt either or both may have been made.
             if value not in self._in_doubt:
                 raise VersionMismatch(self.path)
             self._version = stat.version
@@ -104,6 +108,8 @@ class OwnRecord:
         Called right before a write is requested: requests that wait for an answer when a session
         ends fail, so a write that succeeds was made in the session that was checked.
         """
+        # Between two sessions there is none: what is asked then could be carried out in the next
+        # one.
         present = self.coordination.session_id
         if present == NO_SESSION or present != self._session_id:
             raise SessionExpired(f"the session in which {self.path} was loaded is over")

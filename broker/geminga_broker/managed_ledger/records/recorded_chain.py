@@ -65,6 +65,7 @@ class RecordedChain:
         """Write the first record, with the first ledger in it. Raises ``TopicExists``, and then the
         ledger is deleted."""
         try:
+            # No lock: the log is not open yet, so nothing else changes the record.
             await self.store.create((span,), properties)
         except TopicExists:
             # That record does not name the ledger. After any other error ours may do so.
@@ -84,13 +85,19 @@ class RecordedChain:
             return None
         reader: LedgerReader | None = None
         try:
+            # Also where the last owner is still alive: recovery fences the ledger, so nothing that
+            # it appends from now on is confirmed. Its next write of the record fails by the version
+            # that is written below.
             reader = await self.ledgers.open(span.ledger_id, recover=True)
         except NoSuchLedger:
             span.entries = span.size_bytes = 0
         else:
             span.entries, span.size_bytes = reader.last_confirmed + 1, reader.length_bytes
+        # Retention counts from now, as upstream's: when the last owner stopped is not known.
         span.closed_at_ms = wall_ms()
         # An empty ledger goes, unless it is the only one: cursors need something to point at.
+        # Either way the record gets another version, which keeps an owner of before from adding a
+        # ledger.
         if span.entries == 0 and len(self.chain.spans) > 1:
             await self.remove(lambda: [span], lambda _: None)
         else:
@@ -132,8 +139,12 @@ class RecordedChain:
     async def append(self, span: LedgerSpan) -> None:
         """Add the ledger that is written from now on; ledgers closed without an entry go."""
         async with self._changing():
+            # Upstream drops closed ledgers without entries, too. Kept, they would add up where
+            # bookies fail again and again.
             kept = [each for each in self.chain.spans if each.entries or not each.closed_at_ms]
             empty = [each for each in self.chain.spans if each.closed_at_ms and not each.entries]
+            # Before the request, so that cancellation leaves it in doubt, too. The ledgers in doubt
+            # from before are named garbage by this very write: none of them got an entry.
             unused, self._in_doubt = self._in_doubt, (*self._in_doubt, span.ledger_id)
             dropped = [*unused, *(each.ledger_id for each in empty)]
             await self.store.save((*kept, span), dropped=dropped)
@@ -154,6 +165,7 @@ class RecordedChain:
         changed. They are deleted by ``delete_garbage``.
         """
         async with self._changing():
+            # The oldest of what was chosen: the log stays without gaps.
             room = GARBAGE_LEDGERS_MAX - len(self.store.garbage)
             removed = choose()[: max(room, 0)]
             if not removed:
@@ -161,6 +173,7 @@ class RecordedChain:
             ids = {span.ledger_id for span in removed}
             kept = [span for span in self.chain.spans if span.ledger_id not in ids]
             await self.store.save(kept, dropped=sorted(ids))
+            # No await from here to the end: no reader or cursor sees a half-changed chain.
             before_removal(removed)
             for ledger_id in sorted(ids):
                 self.chain.remove(ledger_id)
@@ -169,6 +182,7 @@ class RecordedChain:
 
     async def delete_garbage(self) -> None:
         """Delete the ledgers that the record names no longer; those that cannot be stay garbage."""
+        # The tuple of this moment: ``store.garbage`` is replaced, never changed.
         for ledger_id in self.store.garbage:
             try:
                 await self.ledgers.delete(ledger_id)
@@ -182,6 +196,9 @@ class RecordedChain:
     async def delete(self) -> None:
         """Delete all ledgers, then the record: after a crash in between, the log is found empty."""
         async with self._changing():
+            # Three steps, each of which can be done again: a record without ledgers, which lists
+            # all of them as garbage; the ledgers; the record. Here ``GARBAGE_LEDGERS_MAX`` does not
+            # hold: the node has room for about 100,000 ids.
             ids = [*(span.ledger_id for span in self.chain.spans), *self._in_doubt]
             await self.store.save((), dropped=ids)
             for ledger_id in self.store.garbage:

@@ -37,6 +37,7 @@ class Appender:
     begun_at_s: float = field(default=0.0, init=False)
     age_max_s: float = field(default=0.0, init=False)
     # None before the first entry: a broker may have very many logs that take no entries.
+    # One request for each entry of the writer that is not confirmed: ids ``_confirmed + 1`` and on.
     _pending: deque[AppendRequest] | None = field(default=None, init=False)
     # The last entry that is durable, -1 for none.
     _confirmed: int = field(default=-1, init=False)
@@ -58,6 +59,7 @@ class Appender:
         """Called by the ledger writer: everything up to ``last_confirmed`` is durable."""
         first = self._confirmed + 1
         count = last_confirmed - self._confirmed
+        # First all of the appender's own state: ``on_confirmed`` may append to it, or replace it.
         self._confirmed = last_confirmed
         pending = self._pending
         assert pending is not None, "what is confirmed was appended"
@@ -68,6 +70,8 @@ class Appender:
         else:
             take = pending.popleft
             batch = [take() for _ in range(count)]
+        # The stored entry is the payload that was appended, the same object: the cache copies
+        # nothing.
         entries: list[Entry] = []
         size_bytes = 0
         for payload, messages, _, _, _ in batch:
@@ -86,5 +90,6 @@ class Appender:
 
     def take_pending(self) -> list[AppendRequest]:
         """Give up the unconfirmed entries, in order: another appender sends them again."""
+        # The writer has failed and reports nothing more, so none of these is confirmed here, too.
         rest, self._pending = list(self._pending or ()), None
         return rest

@@ -90,8 +90,9 @@ class BrokerEntryMetadata:
         self, items: Sequence[AppendRequest], take: Callable[[Sequence[AppendRequest]], None]
     ) -> None:
         """Call ``take`` with the items and their stamps. Raises what ``take`` raises."""
-        # One time for the run: it was read from a client at once.
+        # A copy, so that a run that is refused leaves no gap in the numbers.
         index = self.index
+        # One time for the run: it was read from a client at once.
         noted_time = TIME_TAG + encode_varint(self.clock.wall_ms()) if self.kinds.time else b""
         stamped: list[AppendRequest] = []
         for payload, messages, publisher, sequence_id, highest_sequence_id in items:
@@ -103,6 +104,7 @@ class BrokerEntryMetadata:
             stored = b"".join((head, noted, payload))
             stamped.append((stored, messages, publisher, sequence_id, highest_sequence_id))
         take(stamped)
+        # ``take`` is synchronous: no other run can be numbered in between.
         self.index = index  # only now: an index that was refused is given to the next entry
 
     def properties(self) -> Mapping[str, str]:
@@ -113,12 +115,15 @@ class BrokerEntryMetadata:
         """Go on behind what is stored. Raises ``StorageUnavailable``."""
         if not self.kinds.index:
             return
+        # A property that is no number counts as none: another program may have written it.
         noted: int | None = None
         with suppress(KeyError, ValueError):
             noted = int(stored.recorded.store.properties[INDEX_PROPERTY])
         # The property is as old as the record, the last entry may be newer, or without an index.
         self.index = max(
             NO_INDEX if noted is None else noted,
+            # Every owner of ours writes the record before its first entry, for the new ledger. So
+            # without the property none of ours has written an index.
             await _last_index(stored, is_sure=noted is None),
         )
 
@@ -134,6 +139,8 @@ async def _last_index(stored: StampedLog, *, is_sure: bool) -> int:
     lost = 0
     looked_at = 0
     for span in reversed(stored.chain.spans):
+        # Mostly the first turn of both loops returns. Further ones pass damaged entries and ledgers
+        # that were written while the index was turned off.
         for entry_id in range(span.entries - 1, -1, -1):
             if looked_at == LOOKED_AT_MAX:
                 return NO_INDEX

@@ -28,8 +28,11 @@ class ConfirmationWaiter:
         up before it was."""
         # Confirmations come by the batch: one that ends before ``entry_id`` wakes this too.
         while self._confirmed < entry_id:
+            # Only after the comparison: an entry that was confirmed before the writer gave up is
+            # durable.
             if self._error is not None:
                 raise self._error
+            # A new one for each turn: the last may be done, or cancelled with its task.
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting
 

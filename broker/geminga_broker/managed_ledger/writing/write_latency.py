@@ -37,6 +37,8 @@ class WriteLatency:
         taken = self.taken
         while entries and taken:
             taken_s, waiting = taken[0]
+            # A pair may be confirmed in parts: bookies answer by their own batches, not by the
+            # client's.
             count = min(waiting, entries)
             duration_ms = (now_s - taken_s) * 1000
             self.of_broker.add(duration_ms, count)
@@ -49,5 +51,6 @@ class WriteLatency:
 
     def renew(self) -> Histogram:
         """End the stats period and show it from now on."""
+        # A new one, not an emptied one: ``shown`` may be in the hands of a collection of metrics.
         self.shown, self._present = self._present, write_latency_histogram()
         return self.shown

@@ -57,6 +57,8 @@ class Acknowledger:
                         if each.hold_only((ledger_id, entry_id), held):
                             break
         # Counted are entries that were open before: clients may acknowledge the same one twice.
+        # Acknowledged first, released then: a release may dispatch, which must find them
+        # acknowledged.
         count = self._acknowledge(whole) + len(completed)
         self._release(consumer, [*whole, *completed], count)
         # Not before, because it may write at once, and report the acknowledgement durable.
@@ -77,6 +79,7 @@ class Acknowledger:
         # position on, instead of leaving a hole that the next one fills.
         ids.sort()
         acknowledged = self._cursor.acknowledged
+        # ``acknowledge_all`` groups by ledger and counts whole runs, which pays only for some.
         if len(ids) >= MANY_IDS_MIN:
             return acknowledged.acknowledge_all(ids)
         return sum(acknowledged.acknowledge(*each) for each in ids)
@@ -86,6 +89,7 @@ class Acknowledger:
         lets_another_go_on = False
         tracker = self._membership.tracker
         if tracker is not None:
+            # Mostly empty: a client acknowledges what it was sent.
             unheld = consumer.forget_all(ids)
             # A consumer may acknowledge what another holds: it had been sent to both in turn.
             for each in unheld:

@@ -69,25 +69,31 @@ class CursorReset:
             )
         self._is_resetting = True
         loop = asyncio.get_running_loop()
+        # A new one for each reset; consumers that wait for an earlier one hold that.
         over = self._reset_over = loop.create_future()
         # Before the consumers are disconnected, or the subscription would end with the last one.
         if not self._cursor.is_durable and self.return_timer is None:
             self.return_timer = loop.call_later(SEEK_RETURN_S, self._never_returned)
+        # A client that was told CLOSED may subscribe before the move: it waits in
+        # ``wait_until_over``.
         self._membership.close()
         try:
             yield
         finally:
             self._is_resetting = False
+            # After an error, too: a reset that failed must not lock consumers out.
             over.set_result(None)
 
     async def _move_to(self, position: Position, remaining: Words = ()) -> None:
         # In one turn of the event loop: cursor, derived parts and dispatcher agree when the next
         # consumer is added. Only the answer to the client waits for the write.
         durable = DurableFuture()
+        # May go back: entries up to the old mark count as unacknowledged again.
         self._cursor.acknowledged.reset(self._managed_ledger.chain.previous_of(position))
         if any(remaining):
             self._cursor.acknowledged.acknowledge_batch_indexes(*position, remaining)
         self._cursor.changed(durable)
+        # Before the dispatcher begins anew: it must not find what was derived from the old place.
         self.on_moved()
         if self._membership.dispatcher is not None:
             self._membership.dispatcher.rewind()

@@ -66,6 +66,7 @@ class ExpiryMonitor:
             return
         self._is_checking = True
         try:
+            # Fixed for the whole check: what grows too old meanwhile waits for the next one.
             limit_ms = self._clock.wall_ms() - ttl_s * 1000
             if spares_delayed:
                 await self._expire_undelayed(limit_ms)
@@ -84,6 +85,7 @@ class ExpiryMonitor:
     async def _last_before(self, limit_ms: int, after: Position) -> Position:
         """The last entry that is older than ``limit_ms``; ``after`` if none behind it is."""
         chain = self._managed_ledger.chain
+        # Whole ledgers without a read: a backlog of days is mostly that.
         after = end_of_expired_ledgers(chain, after, limit_ms)
         first = chain.next_after(after)
         if first > self._managed_ledger.reader.readable_upto:
@@ -125,6 +127,7 @@ class ExpiryMonitor:
                 first += len(run)
                 # Noted after each read: a check that fails later continues from here.
                 self._checked_upto = Position(ledger_id, first - 1)
+                # Other subscriptions' turn. The cursor may be reset or deleted meanwhile.
                 await asyncio.sleep(0)
             # A reset during that pause has already let the next check begin anew.
             if self._moves != moves:

@@ -71,6 +71,7 @@ class MessageSkipper:
 
     def expire_at_once(self, position: Position, on_durable: OnDurable | None = None) -> int:
         """``expire_upto`` without waiting."""
+        # Counted by the difference: the positions passed may have been acknowledged one by one.
         before = self._cursor.backlog_entries
         if not self._cursor.acknowledged.acknowledge_upto(position):
             return 0

@@ -34,6 +34,7 @@ class DamagedEntry:
         a line in the log."""
         self.attempts += 1
         self.is_waiting = True
+        # 1, 2, 4, 8, 16 and from then on 30 seconds: twenty of these are ten minutes.
         self.pause_s = min(2 * self.pause_s, RETRY_LIMIT_S) or RETRY_FIRST_S
         return self.attempts % ATTEMPTS_PER_LOG_LINE == 1
 

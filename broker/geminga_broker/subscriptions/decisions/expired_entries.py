@@ -36,6 +36,7 @@ def end_of_expired_ledgers(chain: LedgerChain, after: Position, limit_ms: int) -
             break
         # An empty ledger has no entry that a cursor could stand at.
         if span.entries:
+            # ``after`` may lie beyond the entries that the ledger has: then it stays.
             end = max(end, span.last)
     return end
 
@@ -70,6 +71,7 @@ def split_expired(
         # Without a delivery time only the age decides.
         due_ms = 0 if is_plain(payload) else deliver_at_ms(payload)
         if not are_old:
+            # Whichever is later: a delivery time in the past makes no message older than it is.
             due_ms = max(due_ms, entry_time_ms(payload))
         if due_ms < limit_ms:
             expired.append(entry_id)

@@ -47,6 +47,8 @@ class RedeliveryCounts:
 
     def increment(self, position: EntryId) -> None:
         """Count that the entry was given back once more."""
+        # An entry that is counted again keeps its place, so ``islice`` always takes the same first
+        # ones.
         self._counts[position] = self._counts.get(position, 0) + 1
         self.on_changed()
 

@@ -31,6 +31,7 @@ class CompactedReader:
     # The cursor's.
     acknowledged: Acknowledged
     # Entries that were fetched and not sent yet.
+    # Not the one for entries of the log: the two are read at different positions.
     read_ahead: ReadAhead
     # For ledgers that the log has trimmed: it cannot hold acknowledgements for them.
     _nothing_acknowledged: Acknowledged = field(
@@ -65,6 +66,7 @@ class CompactedReader:
         which follow it in the compacted ledger. No consumer is sent them, so none would ever
         acknowledge them, and the mark-delete position would stay before them."""
         gaps: list[tuple[Position, Position]] = []
+        # What lies before ``position`` was sent or passed before: the first gap begins there.
         after = self.chain.previous_of(position)
         for entry_id in entry_ids:
             before = self.chain.previous_of(Position(ledger_id, entry_id))
@@ -72,4 +74,6 @@ class CompactedReader:
                 gaps.append((after, before))
             after = Position(ledger_id, entry_id)
         if gaps:
+            # As ranges, which may reach over many entries. The cursor is not asked to write: after
+            # a crash the gaps are found and passed again.
             self.acknowledged.restore(gaps)

@@ -47,6 +47,13 @@ PASSED_AT_ONCE_MAX = 1000
 REPLAY_DISTANCE_MAX = 10_000
 
 
+# Where the next entries come from, at ``position``:
+#
+#     compacted, and the ledger covers it    its read-ahead, or a read of that ledger
+#     otherwise, over what is delayed,       the log's cache, or the read-ahead,
+#     and over what is acknowledged          or a read from bookies
+#
+# A read is a task; its entries go to the read-ahead, and the owner dispatches again.
 class CursorReader:
     """Reads ``managed_ledger`` beyond ``cursor`` for ``owner``, which it does not keep alive."""
 
@@ -72,6 +79,8 @@ class CursorReader:
         self._cursor = cursor
         self._owner = ref(owner)
         # Where it reads next.
+        # What lies before it was given out, or needs no sending; what is to be sent again waits in
+        # the distribution, not here.
         self.position = self._after_mark_delete()
         # The delayed messages; None if the subscription's type does not delay any.
         self.delayed: DelayedMessages | None = None
@@ -102,10 +111,12 @@ class CursorReader:
 
     def skip_acknowledged(self) -> None:
         """The cursor was moved on: do not read what it has passed."""
+        # Never back: entries in between were sent, and their consumers still hold them.
         self.position = max(self.position, self._after_mark_delete())
 
     def rewind(self) -> None:
         """Begin again after the mark-delete position."""
+        # First: a read that is running must not put entries of the old place in after this.
         self.drop_read_ahead()
         self.position = (
             self._after_mark_delete() if self.compacted is None else self.compacted.begin()
@@ -167,6 +178,8 @@ class CursorReader:
             found = self._next_open(count_max)
             if found is None:
                 return None
+            # ``pass_held`` jumps over entries that the index holds already; ``sift`` finds new
+            # ones.
             ledger_id, run = found
             # Takes the delayed entries out of the run, into the index.
             count, plain = delayed.sift(ledger_id, run)
@@ -175,6 +188,7 @@ class CursorReader:
             self.advance(ledger_id, run, count)
             passed += count
         # Only delayed entries so far: go on in the next turn of the event loop.
+        # Else a backlog of a million delayed messages would hold up the event loop.
         asyncio.get_running_loop().call_soon(self._wake_owner)
         return None
 
@@ -205,6 +219,7 @@ class CursorReader:
         count_max = min(count_max, end - first)
         run = log_reader.cached.run(position, count_max)
         self.is_from_read_ahead = not run
+        # The cache first: it finds an entry by its index, the read-ahead by a search.
         run = run or self.read_ahead.run(position, count_max)
         if run:
             return ledger_id, run
@@ -220,6 +235,8 @@ class CursorReader:
         # Entries to be replayed lie apart, so that they are looked up one by one.
         ids = queue.near_first(count_max, REPLAY_DISTANCE_MAX)
         self.is_from_read_ahead = False
+        # Either place is asked alone: what is given out comes from one of them, as ``set_aside``
+        # must know which.
         at_hand = self._log.cached.entries(ids) or self.read_ahead.pick(ids)
         first = Position(*ids[0])
         if not at_hand and self._may_fetch(first):
@@ -259,6 +276,7 @@ class CursorReader:
     def _may_fetch(self, position: Position) -> bool:
         """Whether a read that begins at ``position`` may start: there is one at a time, and none of
         a damaged entry during its pause."""
+        # The pause concerns that entry only: after a seek the reader goes on at once elsewhere.
         damaged = self._damaged
         is_paused = damaged is not None and damaged.is_waiting and damaged.position == position
         return not self.is_reading and not is_paused
@@ -269,6 +287,7 @@ class CursorReader:
         owner = self._owner()
         if owner is None or not read_ahead.was_evicted:
             return self._log.entries_max
+        # Permits count messages, of which nearly every entry has one or more: enough for a round.
         permits = sum(each.permits for each in owner.consumers if each.permits > 0)
         return min(max(permits, 1), self._log.entries_max)
 
@@ -279,6 +298,7 @@ class CursorReader:
         keep: Callable[[list[Entry]], None],
     ) -> None:
         """Fetch entries of one ledger in the background; ``position`` is the first of them."""
+        # As it is when the read begins. A rewind during the read makes it another number.
         generation = self._generation
 
         async def fetch() -> None:
@@ -312,6 +332,7 @@ class CursorReader:
 
     def _spawn_read(self, position: Position, ask: Callable[[], Awaitable[None]]) -> None:
         self.is_reading = True
+        # A task of the log: closing the log ends it, and the subscription owns no task.
         self._managed_ledger.spawn(
             self._fetch(position, ask),
             name=f"read {self._managed_ledger.name} {self._cursor.name}",
@@ -332,6 +353,8 @@ class CursorReader:
             damaged, problem = self._damaged, str(error)
         except StorageUnavailable as error:
             log.warning("read failed", extra={"position": str(position), "error": str(error)})
+            # ``is_reading`` stays set meanwhile: otherwise each dispatch would ask bookies that are
+            # away.
             await asyncio.sleep(READ_RETRY_S)
         finally:
             self.is_reading = False

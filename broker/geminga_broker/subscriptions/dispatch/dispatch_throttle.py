@@ -58,6 +58,8 @@ class DispatchThrottle:
             if min(left_messages, left_bytes) <= 0 or (limiter.waiting and not self._is_called):
                 self.stalls.by_messages[limiter.limit_of] += left_messages <= 0
                 self.stalls.by_bytes[limiter.limit_of] += left_bytes <= 0
+                # At the first limiter without tokens only: called from there, it asks all of them
+                # again.
                 limiter.wait(self._called)
                 return []
             messages, size_bytes = min(messages, left_messages), min(size_bytes, left_bytes)

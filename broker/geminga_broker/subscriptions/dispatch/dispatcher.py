@@ -49,6 +49,8 @@ class Dispatcher(ABC):
     _throttle: DispatchThrottle | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
+        # The reader begins after the mark-delete position: a dispatcher is made for the first
+        # consumer.
         self.reader = CursorReader(self.managed_ledger, self.cursor, self)
 
     # Facts
@@ -111,6 +113,7 @@ class Dispatcher(ABC):
     def tell_end(self) -> None:
         """Tell consumers of a terminated topic, once each, that they have everything, if the
         backlog is empty."""
+        # Asked at the end of the log and after each acknowledgement, whichever comes last.
         if not self.cursor.backlog_entries:
             for consumer in self.consumers:
                 if not consumer.is_end_told:
@@ -126,6 +129,8 @@ class Dispatcher(ABC):
         assert throttle is not None
         # Policies may exempt subscriptions that keep up with their topic.
         chain = self.managed_ledger.chain
+        # What is still to be read, not the backlog: consumers may hold entries unacknowledged for
+        # long.
         ahead = chain.entries_between(self.reader.position, chain.last_confirmed)
         keeps_up = ahead < BACKLOG_ENTRIES
         if keeps_up and not throttle.counting.of_those_keeping_up:

@@ -56,11 +56,14 @@ class KeySharedDispatcher(TrackingDispatcher):
     def acknowledged_all(self, ids: Sequence[EntryId], unheld: Sequence[EntryId]) -> bool:
         """Forget acknowledged entries; True if that lets other entries be sent or read."""
         was_full = bool(unheld) and self._is_full
+        # Between the two questions: it takes what is acknowledged out of the queues.
         goes_on = super().acknowledged_all(ids, unheld)
         return goes_on or (was_full and not self._is_full)
 
     def skip_acknowledged(self) -> None:
         """The cursor was moved on: what it has passed neither waits nor is held any more."""
+        # First what waits: the rest releases what consumers hold, which may drain hashes and let
+        # waiting entries be queued.
         self.distribution.replay.discard_upto(self.cursor.mark_delete)
         self.reader.read_ahead.drop_upto(self.cursor.mark_delete)
         super().skip_acknowledged()
@@ -77,6 +80,7 @@ class KeySharedDispatcher(TrackingDispatcher):
         if distribution.replay:
             for consumer in self.consumers:
                 queue = distribution.replay.queues.get(consumer)
+                # Sending to one consumer never changes the queue of another.
                 while queue and consumer.can_take and self._may_send():
                     if not self._replay_turn(consumer, queue, RUN_ENTRIES_MAX):
                         break
@@ -84,6 +88,8 @@ class KeySharedDispatcher(TrackingDispatcher):
             # Reading is of use only if some consumer can be sent new entries.
             if not any(map(distribution.wants_new, self.consumers)):
                 return
+            # New entries may belong to any consumer: those for a busy one are queued, up to the
+            # look-ahead.
             found = self.reader.next_run()
             if found is None:
                 return
@@ -106,6 +112,8 @@ class KeySharedDispatcher(TrackingDispatcher):
         room = DUE_AT_ONCE_MAX + distribution.look_ahead_max - distribution.waiting_count
         due.add_all(reader.take_due(min(room, DUE_AT_ONCE_MAX)))
         while due:
+            # Only entries whose key is read can be queued for a consumer; acknowledged ones need no
+            # reading.
             first = Position(*due.first)
             if reader.is_done(first):
                 due.take(1)
@@ -123,6 +131,7 @@ class KeySharedDispatcher(TrackingDispatcher):
         to_send = self.cursor.acknowledged.still_open(ledger_id, run)
         if not to_send:
             return len(run)
+        # Decided for the whole run before the first entry is sent: sending changes permits.
         shares, used = self.distribution.share_out(ledger_id, to_send, self.cursor.mark_delete)
         for consumer, share in shares.items():
             # Sending stops at the consumer's permits; the rest of its share waits.
@@ -135,4 +144,6 @@ class KeySharedDispatcher(TrackingDispatcher):
                 ids = [(ledger_id, entry[0]) for entry in waiting]
                 self.distribution.queue_for(consumer, ids)
                 self.reader.set_aside(ledger_id, waiting)
+        # By the entry that comes next, not by count: acknowledged ones before it are used up as
+        # well.
         return len(run) if used == len(to_send) else run.index(to_send[used])

@@ -90,6 +90,7 @@ class RateLimiter:
     def wait(self, wake: Wake) -> None:
         """Call ``wake`` once, when tokens are there and its turn has come."""
         # A dispatcher that waits already keeps its place.
+        # Equal bound methods are one key: each dispatcher waits once, however often it asks.
         self.waiting.setdefault(wake)
         if self._timer is None:
             self._call_later()
@@ -106,12 +107,15 @@ class RateLimiter:
             if not self.waiting or min(self.available()) <= 0:
                 break
             wake = next(iter(self.waiting))
+            # Before the call: a dispatcher that still has something to send puts itself in again,
+            # behind the others.
             del self.waiting[wake]
             try:
                 wake()
             except Exception:
                 # A mistake of ours, at one subscription: the others must still be called.
                 log.exception("dispatch failed")
+        # A dispatcher that waits again has started the timer itself.
         if self.waiting and self._timer is None:
             self._call_later()
 

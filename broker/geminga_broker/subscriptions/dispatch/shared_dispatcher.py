@@ -30,7 +30,9 @@ class SharedDispatcher(TrackingDispatcher):
         shared, reader, chunks = self._shared, self.reader, self._shared.chunks
         # First the chunks that wait for the consumer that has the other chunks of their message.
         if chunks.waiting:
+            # A copy: ``taker`` may add the queue of another receiver.
             for receiver, queue in list(chunks.waiting.items()):
+                # While it is set, ``taker`` does not queue its chunks again.
                 chunks.served = receiver
                 while queue and receiver.can_take and self._may_send():
                     if not self._replay_turn(receiver, queue, RUN_ENTRIES_MAX):
@@ -40,12 +42,15 @@ class SharedDispatcher(TrackingDispatcher):
             chunks.served = None
         # Each round is the turn of one consumer, of at most TURN_MESSAGES_MAX messages.
         while self._may_send():
+            # Asked anew for each turn: sending takes permits, and may fill a socket.
             consumer = shared.next_consumer()
             if consumer is None:
                 return
             if reader.has_due:
+                # Negative where enough wait already: then none is taken.
                 due = reader.take_due(DUE_AT_ONCE_MAX - shared.waiting_count)
                 shared.replay.add_all(due)
+            # Replayed entries take whole turns: new ones wait until none is left.
             if shared.replay:
                 is_served = self._replay_turn(consumer, shared.replay, TURN_MESSAGES_MAX)
             else:

@@ -51,6 +51,7 @@ class SingleDispatcher(Dispatcher):
         # What it held need not be collected: the next active consumer begins after the mark-delete
         # position.
         if consumer is self.active:
+            # Else ``_choose`` would compare with a consumer that is gone.
             self.active = self._served = None
         if self.consumers:
             self._choose()
@@ -68,6 +69,7 @@ class SingleDispatcher(Dispatcher):
         if self.is_exclusive or not self.handover_delay_s:
             self._hand_over()
             return True
+        # From here to the end of the handover no consumer is sent anything.
         self._served = None
         # A running handover ends with whichever consumer is chosen by then.
         if self._handover is None:
@@ -84,6 +86,7 @@ class SingleDispatcher(Dispatcher):
         self.reader.drop_read_ahead()
         self.reader.compacted = self.compacted if chosen.reads_compacted else None
         self.rewind()
+        # Before the first message: a client learns that it is active before it gets messages.
         for each in self.consumers:
             self._tell(each)
         self.dispatch()

@@ -26,6 +26,14 @@ from geminga_broker.subscriptions.distribution.shared import SharedDistribution
 DUE_AT_ONCE_MAX = 1000
 
 
+# The way of an entry:
+#
+#     read ──▶ sent: in ``pending`` of one consumer ──▶ acknowledged: forgotten
+#       │                    ▲              │
+#       └─▶ waiting, in the ─┘              │ given back, or its consumer left
+#           distribution ◀──────────────────┘
+#
+# It is at one place at a time: waiting, or held by one consumer.
 @dataclass(eq=False)
 class TrackingDispatcher(Dispatcher):
     """Sends entries to several consumers as ``_distribution`` decides, and tracks them."""
@@ -69,12 +77,16 @@ class TrackingDispatcher(Dispatcher):
     def remove(self, consumer: Consumer) -> None:
         """Remove ``consumer``; what it held goes to the others."""
         # These do not count as given back.
+        # In the order of sending.
         held = list(consumer.pending)
         consumer.pending.clear()
+        # Which takes it out of ``consumers`` too, so that nothing is sent to it below.
         self._distribution.left(consumer, held)
         if self.consumers:
             self.dispatch()
         else:
+            # Unacknowledged entries are read again from the log: no list of them is kept for
+            # consumers that may never come.
             self.rewind()
 
     def redeliver(self, consumer: Consumer, positions: Iterable[EntryId] | None) -> None:
@@ -83,8 +95,10 @@ class TrackingDispatcher(Dispatcher):
         # Ids come from the client: only those that it holds count.
         given_back = [position for position in wanted if consumer.forget(position)]
         for position in given_back:
+            # Counted before they are sent again, which tells clients the count.
             self.redeliveries.increment(position)
         self._distribution.given_back(consumer, given_back)
+        # It holds less now. Before the dispatch, which may send it other entries.
         consumer.unblock()
         self.dispatch()
 
@@ -95,6 +109,7 @@ class TrackingDispatcher(Dispatcher):
         True if that lets entries be sent that could not be before."""
         # HOT: called for each acknowledgement. What waits may be kept in what was read ahead.
         goes_on = self._distribution.acknowledged(ids, unheld)
+        # What a consumer held was taken out of the read-ahead when it was sent.
         if unheld:
             self.reader.read_ahead.drop(unheld)
         if self.redeliveries:
@@ -112,6 +127,8 @@ class TrackingDispatcher(Dispatcher):
             self.redeliveries.clear()
         for consumer in self.consumers:
             consumer.forget_everything()
+        # After the consumers have forgotten theirs: an entry neither waits nor is held until it is
+        # read again.
         self._distribution.clear()
 
     def skip_acknowledged(self) -> None:
@@ -124,6 +141,7 @@ class TrackingDispatcher(Dispatcher):
             if passed:
                 consumer.forget_all(passed)
                 consumer.unblock()
+                # None of them waits: each was held by this consumer.
                 self.acknowledged_all(passed, ())
 
     def skip(self, ids: list[EntryId]) -> None:
@@ -156,6 +174,7 @@ class TrackingDispatcher(Dispatcher):
         # Only the first is checked here: others leave the queue when they are acknowledged, or
         # when their run is sent.
         first = Position(*queue.first)
+        # Acknowledged since it was queued, or trimmed with its ledger.
         if self.reader.is_done(first):
             queue.take(1)
             self.reader.read_ahead.drop((first,))
@@ -172,6 +191,7 @@ class TrackingDispatcher(Dispatcher):
             used = self._send_slowly(ledger_id, at_hand, send)
         if not used:
             return False
+        # After the sending: an error in between leaves the entries in the queue.
         queue.take(used)
         self.reader.read_ahead.drop((ledger_id, each[0]) for each in islice(at_hand, used))
         consumer.note_time()
@@ -215,6 +235,7 @@ class TrackingDispatcher(Dispatcher):
                 continue
             # It stopped before an entry of which it is not known how many messages it has.
             entry_id, payload, _ = entry = rest[0]
+            # Chunks have no count (``take_payload``), so each of them comes this way.
             taker = self._distribution.taker(consumer, (ledger_id, entry_id), payload)
             if taker is None:
                 self.reader.set_aside(ledger_id, [entry])

@@ -26,6 +26,7 @@ def choose_active(topic: str, partition: int, consumers: Sequence[tuple[int, str
     ``partition`` is -1 if the topic is not a partition. At least one consumer is needed. Of equal
     names, the first one wins.
     """
+    # By priority level, then by name; ``sorted`` keeps the order of those that are equal.
     order = sorted(range(len(consumers)), key=lambda index: consumers[index])
     best = consumers[order[0]][0]
     candidates = [index for index in order if consumers[index][0] == best]

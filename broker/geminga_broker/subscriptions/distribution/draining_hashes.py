@@ -50,6 +50,7 @@ class DrainingHashes:
             hashes = known.of(ids)
             # Each hash is looked up once: many entries share few hashes.
             lost = {each for each in set(hashes) if select(each) is not consumer}
+            # It lost none of the hashes of which it holds entries.
             if not lost:
                 continue
             of_lost = [pair for pair in zip(ids, hashes, strict=True) if pair[1] in lost]
@@ -69,6 +70,7 @@ class DrainingHashes:
         for key_hash in [self._hash_of.pop(each, None) for each in ids] if self._hash_of else ():
             if key_hash is None:
                 continue
+            # Always there: ``_hash_of`` has entries of draining hashes only, as many as they count.
             draining = self.hashes[key_hash]
             draining.entries -= 1
             if not draining.entries:

@@ -53,6 +53,7 @@ class HashRanges:
     def add(self, consumer: Consumer) -> None:
         """Give ``consumer`` the ranges that it asks for; ``holder`` knew no other owner."""
         for start, end in consumer.key_shared.ranges:
+            # A range of one hash has one end here.
             self._at[start] = self._at[end] = consumer
         self._ends = sorted(self._at)
 

@@ -49,9 +49,12 @@ class HashRing:
     def add(self, consumer: Consumer) -> None:
         """Give ``consumer`` its points."""
         numbers = self._numbers.setdefault(consumer.name, {})
+        # As upstream's ``ConsumerNameIndexTracker``, so that a consumer that reconnects under its
+        # name finds its keys again.
         number = next(each for each in range(len(numbers) + 1) if each not in numbers)
         numbers[number] = consumer
         for point in self._points_of(consumer.name, number):
+            # Behind those that have the point already: they keep it.
             self._at.setdefault(point, []).append(consumer)
         self._changed()
 
@@ -100,6 +103,7 @@ class HashRing:
             return ranges
         # Each owner has the hashes from behind the point before up to its own point.
         start = 1
+        # The last pair is what lies behind the last point, which the first owner has.
         for point, owner in zip([*self._points, HASHES], self._owners, strict=True):
             if owner is consumer and start <= point:
                 if ranges and ranges[-1][1] == start - 1:

@@ -59,6 +59,7 @@ class LedgerHashes:
     def cut(self, first: int) -> None:
         """Begin at ``first``, if that cuts off at least half of the hashes: the rest is moved."""
         passed = first - self.first
+        # An array moves what is left: so each hash is moved a constant number of times.
         if passed > 0 and 2 * passed >= len(self._hashes):
             del self._hashes[:passed]
             self.first = first

@@ -115,8 +115,11 @@ class KeySharedDistribution:
         """Keys have new owners; entries that were given back wait for these."""
         # The steps depend on each other: receivers on what drains, queues on receivers. If messages
         # may go out of order, no hash drains.
+        # 1. which hashes drain: their former owners still hold entries of them.
         if not self.policy.allows_out_of_order:
             self.draining.reassigned(self.keys.select, self.consumers, self._hashes)
+        # 2. forget the cached receivers, 3. move what waits to its new receivers, 4. queue what
+        # came back.
         self._receivers.clear()
         self.replay.reassign(self._hashes, self._receiver)
         self._queue(given_back)
@@ -191,6 +194,7 @@ class KeySharedDistribution:
         if not drained:
             return False
         for key_hash in drained:
+            # The cache says None for a hash that drained; the next look-up asks the selector.
             self._receivers.pop(key_hash, None)
         return self.replay.unblock(drained, self._receiver)
 
@@ -212,6 +216,7 @@ class KeySharedDistribution:
         """
         hashes = self._hashes.of_run(ledger_id, run, mark_delete)
         receivers = self._receivers
+        # At least 1: the dispatcher reads only while fewer entries wait than may.
         waiting_left = self.look_ahead_max - len(self.replay)
         shares: dict[Consumer | None, Share] = {}
         used = 0
@@ -230,6 +235,7 @@ class KeySharedDistribution:
             if share.room > 0:
                 # An entry whose messages are not counted yet has at least one.
                 share.room -= entry[2] or 1
+                # Asked only when a consumer has just become full, not for each entry.
                 if share.room <= 0 and not any(
                     shares[each].room > 0 if each in shares else self.wants_new(each)
                     for each in self.consumers

@@ -28,6 +28,7 @@ class KeyedReplay:
     queues: dict[Consumer, ReplayQueue] = field(default_factory=dict)
     # Blocked entries by hash. A dict of positions, because any of them may be acknowledged; not
     # sorted, because the queue that they move to sorts them.
+    # No hash is here without an entry.
     _blocked: dict[int, dict[EntryId, None]] = field(default_factory=dict, init=False)
     _blocked_count: int = field(default=0, init=False)
 
@@ -123,6 +124,7 @@ class KeyedReplay:
         for consumer, queue in self.queues.items():
             ids = list(queue)
             of_ids = hashes.of(ids)
+            # Whole hashes move, never part of one: the order within a key stays.
             lost = {each for each in set(of_ids) if receiver(each) is not consumer}
             if lost:
                 pairs = list(zip(ids, of_ids, strict=True))

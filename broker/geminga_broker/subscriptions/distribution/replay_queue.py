@@ -46,6 +46,7 @@ class ReplayQueue:
             return
         index = bisect_left(positions, position, self._head)
         if index == len(positions) or positions[index] != position:
+            # Moves what lies behind it; entries that come back one by one are few.
             positions.insert(index, position)
 
     def add_all(self, positions: Iterable[EntryId]) -> None:
@@ -86,6 +87,7 @@ class ReplayQueue:
     def take(self, count: int) -> None:
         """Remove the first ``count`` positions."""
         self._head += count
+        # At least half goes, so each position is moved once on average, however long the queue is.
         if self._head >= LEFT_MIN and 2 * self._head >= len(self._positions):
             del self._positions[: self._head]
             self._head = 0

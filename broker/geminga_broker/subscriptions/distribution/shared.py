@@ -94,6 +94,7 @@ class SharedDistribution:
             return None
         best = consumers[ready[0]].priority
         level = [index for index in ready if consumers[index].priority == best]
+        # Where consumers left, ``_turn`` may be beyond the list: then the circle begins anew.
         index = next((index for index in level if index >= self._turn), level[0])
         self._turn = index + 1
         return consumers[index]

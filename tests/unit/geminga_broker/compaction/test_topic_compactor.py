@@ -102,7 +102,7 @@ async def test_a_crash_at_any_step_leaves_one_of_the_two_and_no_ledger_behind(st
 
 @pytest.mark.parametrize("step", range(40))
 async def test_a_log_that_is_trimmed_while_it_is_compacted_loses_nothing(step: int) -> None:
-    """Neither to those who read meanwhile, nor to the next owner after a crash."""
+    """Neither to readers meanwhile, nor to the next owner after a crash."""
     rig = Rig(ledger_entries_max=2)
     first = rig.directory()
     topic = await loaded(await first.__aenter__())

@@ -306,7 +306,7 @@ async def live_through_a_failure(step: int, fault: Fault, *, is_taken_over: bool
         steps.faults = {failing: fault}
         try:
             await delayed.recover()
-        except StorageUnavailable:  # as the consumer is told, who comes again
+        except StorageUnavailable:  # as a consumer gets it, which comes again
             await delayed.recover()
         if not is_taken_over:
             assert delayed.sift(first, entries) == (len(DELAYS_MS), [])
@@ -416,7 +416,7 @@ async def test_a_bucket_that_is_lost_is_written_again_in_its_place(
     assert ledger_id not in ledgers.entries
 
 
-async def test_of_a_mixed_topic_what_is_not_delayed_is_passed_over_by_nobody(
+async def test_of_a_mixed_topic_every_entry_that_is_not_delayed_is_sent(
     coordination: Coordination, ledgers: MemoryLedgers
 ) -> None:
     factory = logs_over(coordination, ledgers, config=ManagedLedgerConfig())
@@ -439,7 +439,7 @@ async def test_of_a_mixed_topic_what_is_not_delayed_is_passed_over_by_nobody(
         assert sorted(each[1] for each in await drained(delayed)) == [1, 2, 4, 5, 7, 8, 10, 11]
 
 
-async def test_a_lost_bucket_that_nobody_needs_any_more_is_forgotten(
+async def test_a_lost_bucket_without_messages_left_is_forgotten(
     factory: ManagedLedgerFactory, log: ManagedLedger, ledgers: MemoryLedgers
 ) -> None:
     cursor = await created(factory, log)

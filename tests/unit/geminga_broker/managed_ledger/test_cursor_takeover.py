@@ -156,7 +156,7 @@ async def test_loading_writes_nothing_where_nothing_else_can_be_writing(
     assert requests == [f"get {PATH}"]
 
 
-async def test_a_record_that_somebody_else_changed_ends_saving(
+async def test_a_record_that_another_broker_changed_ends_saving(
     coordination: Coordination, ledgers: MemoryLedgers
 ) -> None:
     store = await created(coordination, ledgers)
@@ -168,7 +168,7 @@ async def test_a_record_that_somebody_else_changed_ends_saving(
     assert await store_over(coordination, ledgers).load() == JOURNEY[5]
 
 
-async def test_a_record_that_somebody_else_deleted_ends_saving(
+async def test_a_record_that_another_broker_deleted_ends_saving(
     coordination: Coordination, ledgers: MemoryLedgers
 ) -> None:
     store = await created(coordination, ledgers)

@@ -164,7 +164,7 @@ async def test_a_volatile_cursor_is_stored_nowhere(
         assert await factory.cursor_names(LOG) == []
 
 
-async def test_sweeping_goes_on_after_an_error_nobody_foresaw(
+async def test_sweeping_goes_on_after_an_unexpected_error(
     factory: ManagedLedgerFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swept: list[str] = []

@@ -321,7 +321,7 @@ async def test_an_empty_ledger_left_open_is_deleted_by_the_next_owner(
         assert sorted(ledgers.entries) == [0]
 
 
-async def test_a_last_ledger_that_somebody_deleted_does_not_keep_the_log_closed(
+async def test_a_log_opens_though_its_last_ledger_was_deleted(
     coordination: Coordination, settle: Settle, caplog: pytest.LogCaptureFixture
 ) -> None:
     factory = logs_over(coordination, ledgers := MemoryLedgers(), config=SMALL)
@@ -343,7 +343,7 @@ async def test_a_log_whose_ledgers_change_while_it_is_loaded_is_not_served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The last owner turned to another ledger, and deleted the one that was found in the record;
-    who loads the log again finds all of it."""
+    an owner that loads the log again finds all of it."""
     factory = logs_over(coordination, ledgers := MemoryLedgers(), config=SMALL)
     left = await log_over(factory).__aenter__()
     left.append_all(pending(b"a"))
@@ -448,7 +448,7 @@ async def test_a_log_that_was_made_meanwhile_leaves_no_ledger_of_ours(
         assert sorted(ledgers.entries) == [0]
 
 
-async def test_the_ledger_of_a_log_that_could_not_be_made_is_written_by_nobody(
+async def test_the_writer_of_a_log_that_could_not_be_created_is_detached(
     coordination: Coordination,
 ) -> None:
     """Whether the record names it is in doubt: it stays, and no writer looks after it."""
@@ -460,7 +460,7 @@ async def test_the_ledger_of_a_log_that_could_not_be_made_is_written_by_nobody(
     assert sorted(ledgers.entries) == [0]
 
 
-async def test_what_is_stored_after_a_log_was_fenced_is_heard_of_by_nobody(
+async def test_a_fenced_log_reports_no_entry_that_is_stored_afterwards(
     coordination: Coordination,
 ) -> None:
     """The trimmer finds the record changed while entries are on their way to bookies."""

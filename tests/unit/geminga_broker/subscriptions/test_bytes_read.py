@@ -271,7 +271,7 @@ async def test_a_consumer_of_keys_that_lags_lets_the_others_go_on_and_is_read_fo
 
 @given(sizes=mixes(BYTES_MAX))
 @settings(max_examples=10)
-def test_compaction_and_who_reads_compacted_read_everything_once_each_time(
+def test_compaction_and_compacted_readers_read_everything_once_each_time(
     sizes: list[int],
 ) -> None:
     async def play() -> None:

@@ -3,9 +3,9 @@
 Consumers come, leave, take, acknowledge (entries, up to an entry, parts of batches), give back,
 seek and unsubscribe (alone, or by force) at random, messages are skipped and expire under their
 hands, and dispatch rates come and go.
-``Model`` is told the same and checks each message that anybody is sent: that it was still to be
-sent, to that one, in that order, within its permits; after each step, that nobody who could have a
-message was left without; and in the end, that nothing was forgotten.
+``Model`` is told the same and checks each message that a consumer is sent: that it was still to be
+sent, to that one, in that order, within its permits; after each step, that no consumer that could
+have a message was left without; and in the end, that nothing was forgotten.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ async def cursor(factory: ManagedLedgerFactory, log: ManagedLedger) -> Cursor:
 
 
 async def next_owner(factory: ManagedLedgerFactory, log: ManagedLedger) -> RedeliveryCountStore:
-    """The counts as they are found by who takes the cursor over now."""
+    """The counts as an owner that takes the cursor over now finds them."""
     cursor = await factory.load_cursor(LOG, "sub", log.chain)
     await cursor.__aenter__()
     return RedeliveryCountStore(cursor)

@@ -212,7 +212,7 @@ async def test_of_a_batch_only_the_messages_left_count_as_unacknowledged() -> No
 
 
 @pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
-async def test_what_a_moved_cursor_has_passed_is_held_by_nobody(kind: SubscriptionType) -> None:
+async def test_no_consumer_holds_what_a_moved_cursor_has_passed(kind: SubscriptionType) -> None:
     subscription = subscription_over(MemoryLog((1, 10)))
     subscription.membership.limit(UnacknowledgedLimits(per_consumer=4))
     consumer, session = await joined(subscription, kind)
@@ -224,7 +224,7 @@ async def test_what_a_moved_cursor_has_passed_is_held_by_nobody(kind: Subscripti
     assert len(session.positions()) > held
 
 
-async def test_what_is_skipped_is_held_by_nobody_in_whatever_order_it_was_sent() -> None:
+async def test_no_consumer_holds_skipped_entries_in_whatever_order_they_were_sent() -> None:
     subscription = subscription_over(MemoryLog((1, 10)))
     first, _ = await joined(subscription, SHARED, permits=2)
     second, _ = await joined(subscription, SHARED)
@@ -272,7 +272,7 @@ async def test_counters_outlive_the_consumers_they_came_from() -> None:
 
 
 @pytest.mark.parametrize("kind", [EXCLUSIVE, FAILOVER])
-async def test_nothing_serves_a_subscription_in_order_while_nobody_is_there(
+async def test_a_subscription_in_order_has_no_dispatcher_while_no_consumer_is_connected(
     kind: SubscriptionType,
 ) -> None:
     subscription = subscription_over(MemoryLog((1, 4)))
@@ -322,7 +322,7 @@ async def test_redelivery_counts_outlive_the_last_consumer_and_the_type() -> Non
         await subscription.disconnect(consumer)
 
 
-async def test_what_nobody_said_was_acknowledged_is_not_counted_any_more() -> None:
+async def test_an_entry_that_a_cumulative_acknowledgement_passed_is_not_counted_any_more() -> None:
     subscription = subscription_over(MemoryLog((1, 2), (2, 1)))
     consumer, _ = await joined(subscription, SHARED)
     subscription.redeliver(consumer, [Position(1, 1)])
@@ -356,7 +356,7 @@ async def test_a_seek_that_fails_is_over() -> None:
     assert subscription.cursor.mark_delete == Position(1, 0)
 
 
-async def test_counts_that_nobody_has_looked_at_are_forgotten_by_a_seek_too() -> None:
+async def test_a_seek_forgets_stored_counts_that_were_never_loaded_too() -> None:
     subscription = subscription_over(MemoryLog((1, 2)))
     kept = properties_of_runs([CountedRun(1, 0, 1, 3)])
     subscription.cursor.position_properties = kept
@@ -365,7 +365,9 @@ async def test_counts_that_nobody_has_looked_at_are_forgotten_by_a_seek_too() ->
 
 
 @pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
-async def test_only_who_gives_back_what_he_holds_is_counted(kind: SubscriptionType) -> None:
+async def test_only_entries_that_a_consumer_holds_count_as_given_back(
+    kind: SubscriptionType,
+) -> None:
     subscription = subscription_over(MemoryLog((1, 4)))
     leaving, _ = await joined(subscription, kind, "leaving")
     staying, session = await joined(subscription, kind, "staying")
@@ -405,7 +407,7 @@ async def test_only_the_sole_consumer_unsubscribes_unless_forced() -> None:
 
 
 @pytest.mark.parametrize("kind", [SHARED, FAILOVER, KEY_SHARED])
-async def test_those_who_are_let_go_together_get_nothing_of_each_other(
+async def test_consumers_that_are_closed_together_get_nothing_of_each_other(
     kind: SubscriptionType,
 ) -> None:
     subscription = subscription_over(MemoryLog((1, 40)))

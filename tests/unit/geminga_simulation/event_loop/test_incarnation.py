@@ -1,4 +1,4 @@
-"""Incarnations: who owns what, and how the dead are thrown away."""
+"""Incarnations: what each owns, and how the tasks of dead ones are thrown away."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_a_message_must_not_come_again_once_its_acknowledgement_was_confirmed() 
         history.check()
 
 
-def test_an_acknowledgement_without_an_answer_binds_nobody() -> None:
+def test_a_message_may_come_again_after_an_acknowledgement_without_an_answer() -> None:
     history = AcknowledgementHistory[int]()
     history.acknowledge("worker", [1], 2)
     history.acknowledge_up_to("worker", 1, 2)

@@ -95,7 +95,7 @@ def test_what_may_only_grow_may_stand_still_but_not_go_back() -> None:
         watch.observe("ledger 1", 7)
 
 
-def test_all_who_read_a_place_must_read_the_same() -> None:
+def test_all_readers_of_a_place_must_read_the_same() -> None:
     truth = OneTruth()
     truth.observe((1, 0), b"a")
     truth.observe((1, 0), b"a")

@@ -47,7 +47,7 @@ def test_what_was_read_once_is_not_unread() -> None:
     assert "c [3.000000, 4.000000] ('read', 0)" in str(raised.value)
 
 
-def test_a_confirmed_write_is_read_by_who_asks_later() -> None:
+def test_a_confirmed_write_is_seen_by_reads_that_begin_later() -> None:
     history = [operation("a", 0, 1, "write", 1), operation("b", 2, 3, "read", 0)]
     with pytest.raises(InvariantViolated, match="1 can be put in order"):
         check_linearizable(history, REGISTER)

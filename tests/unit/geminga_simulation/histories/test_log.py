@@ -123,14 +123,14 @@ def test_no_two_are_at_one_position() -> None:
         history.check()
 
 
-def test_nobody_is_told_of_what_is_not_stored() -> None:
+def test_a_last_position_that_is_not_stored_is_a_violation() -> None:
     history = LogHistory[int]()
     history.last("reader", 4, called_s=0, returned_s=1)
     with pytest.raises(InvariantViolated, match="was told of 4"):
         history.check()
 
 
-def test_where_not_all_is_read_the_last_one_may_be_nobody_knows_what() -> None:
+def test_where_not_all_is_read_the_last_position_may_hold_an_unknown_value() -> None:
     history = LogHistory[int](is_read_in_part=True)
     history.append("writer", "lost", 0)
     appended(history, "a", 0, 1, 3)

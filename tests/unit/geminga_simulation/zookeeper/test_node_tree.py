@@ -124,7 +124,7 @@ OPERATIONS = st.one_of(
 
 @given(batches=st.lists(st.lists(OPERATIONS, max_size=6), max_size=8))
 @settings(max_examples=200)
-def test_a_transaction_that_fails_changes_nothing_and_tells_nobody(
+def test_a_transaction_that_fails_changes_nothing_and_fires_no_watch(
     batches: list[list[Operation]],
 ) -> None:
     watched = Watched()

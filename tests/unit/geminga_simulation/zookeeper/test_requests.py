@@ -109,7 +109,7 @@ async def test_who_reconnects_sees_nothing_older_than_before(
     assert set(read.values()) == {b"old", b"new"}
 
 
-async def test_whoever_had_no_answer_to_a_write_may_read_as_if_it_was_not_made(
+async def test_a_client_without_an_answer_to_its_write_may_read_as_if_it_was_not_made(
     zookeeper: SimulatedZooKeeper,
 ) -> None:
     seen = set[bool]()

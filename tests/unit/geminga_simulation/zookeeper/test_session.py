@@ -1,4 +1,4 @@
-"""The client's side of a session: what waits, what fails, who is told."""
+"""The client's side of a session: what waits, what fails, which callbacks are called."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_the_tags_bytes_elsewhere_delay_nothing() -> None:
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\x0e\x01", b"\x0e\x01" + b"\xff" * 20 + b"\x98\x01"])
-def test_an_entry_that_nobody_can_read_is_not_delayed(garbage: bytes) -> None:
+def test_an_entry_that_cannot_be_parsed_is_not_delayed(garbage: bytes) -> None:
     assert deliver_at_ms(garbage) == 0
     assert not is_delayed_longer(garbage, 0)
 

@@ -136,7 +136,7 @@ def test_pieces_are_counted_by_their_own_bytes() -> None:
     assert sum(cost for *_, cost in ledger.runs) == ledger.cost_bytes == cache.used_bytes
 
 
-def test_what_nobody_wants_leaves_before_what_is_older_and_wanted() -> None:
+def test_sent_entries_are_evicted_before_older_ones_that_are_still_to_be_sent() -> None:
     cache, late, done = cache_of(bytes_max=4 * COST, watermark=0.8), wanted(), LedgerCache(0)
     insert(cache, late, 0, now=1)
     insert(cache, done, 0, now=2)
@@ -146,7 +146,7 @@ def test_what_nobody_wants_leaves_before_what_is_older_and_wanted() -> None:
     assert (len(late.entries), len(done.entries)) == (15, 0)
 
 
-def test_what_nobody_wants_leaves_soon_and_the_rest_of_its_ledger_stays() -> None:
+def test_sent_entries_are_evicted_soon_and_the_rest_of_their_ledger_stays() -> None:
     cache, ledger = cache_of(age_max_s=1, wanted_age_max_s=60), wanted(7)
     for first in (0, 5, 10):
         insert(cache, ledger, first)
@@ -156,7 +156,7 @@ def test_what_nobody_wants_leaves_soon_and_the_rest_of_its_ledger_stays() -> Non
     assert held(ledger) == list(range(5, 15)), "of the second run, two entries are wanted"
 
 
-def test_even_what_is_wanted_leaves_when_it_is_too_old() -> None:
+def test_entries_still_to_be_sent_are_evicted_when_they_are_too_old() -> None:
     cache, ledger = cache_of(age_max_s=1, wanted_age_max_s=60), wanted()
     insert(cache, ledger, 0, now=0)
     insert(cache, ledger, 5, now=30)
@@ -164,7 +164,7 @@ def test_even_what_is_wanted_leaves_when_it_is_too_old() -> None:
     assert held(ledger) == list(range(5, 10))
 
 
-def test_young_runs_stay_though_nobody_wants_them() -> None:
+def test_young_runs_stay_though_every_subscription_was_sent_them() -> None:
     cache, ledger = cache_of(age_max_s=1), LedgerCache(0)
     insert(cache, ledger, 0, now=1.0)
     insert(cache, ledger, 5, now=2.0)

@@ -157,7 +157,7 @@ async def test_a_cursor_closed_while_it_is_written_leaves_no_ledger_behind(
     assert (await factory.load_cursor(LOG, "sub", log.chain)).mark_delete == (0, 0)
 
 
-async def test_a_cursor_whose_creation_nobody_heard_the_end_of_can_be_had(
+async def test_a_cursor_whose_creation_lost_its_answer_is_found_by_the_next_creation(
     factory: ManagedLedgerFactory, log: ManagedLedger
 ) -> None:
     await factory.create_cursor(LOG, "sub", log.chain, BEFORE_FIRST, {"made": "once"})

@@ -138,7 +138,7 @@ async def test_whatever_fails_once_is_made_good_and_leaves_nothing_behind(
 
 
 async def travel_on(store: CursorStore, reached: Callable[[int], None] = lambda _: None) -> None:
-    """The journey by one who tries again what failed."""
+    """The journey of a caller that tries again what failed."""
 
     async def persist(move: Callable[[], Awaitable[object]]) -> None:
         for _ in range(3):
@@ -219,7 +219,7 @@ async def test_a_ledger_that_is_gone_leaves_where_it_was_begun(
     assert found.cursor_properties == JOURNEY[1].cursor_properties
 
 
-async def test_a_ledger_that_nobody_wrote_to_leaves_where_it_was_begun(
+async def test_a_cursor_with_an_empty_ledger_begins_at_the_position_in_its_record(
     coordination: Coordination, ledgers: MemoryLedgers
 ) -> None:
     store = await created(coordination, ledgers)

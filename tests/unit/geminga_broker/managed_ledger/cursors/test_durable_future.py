@@ -1,4 +1,4 @@
-"""Proves that a caller who waits for a cursor's write is told once, and may give up before."""
+"""Proves that a task that waits for a cursor's write gets one outcome, and may give up before."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def test_waiting_ends_when_the_change_is_durable() -> None:
     await durable
 
 
-async def test_whoever_waits_is_told_why_the_change_never_will_be_durable() -> None:
+async def test_a_waiting_task_gets_the_error_of_a_change_that_never_will_be_durable() -> None:
     durable = DurableFuture()
     durable(ServiceNotReady("nothing was saved"))
     with pytest.raises(ServiceNotReady, match="nothing was saved"):
@@ -31,9 +31,9 @@ async def test_what_is_told_first_holds() -> None:
     await durable
 
 
-async def test_whoever_gave_up_waiting_is_told_nothing() -> None:
+async def test_a_cancelled_future_takes_no_outcome() -> None:
     durable = DurableFuture()
     durable.cancel()
     with pytest.raises(asyncio.CancelledError):
         await durable
-    durable(ServiceNotReady("nobody listens"))
+    durable(ServiceNotReady("no task waits"))

@@ -47,7 +47,7 @@ def test_the_publish_time_is_the_producers() -> None:
 
 
 @given(st.binary(max_size=64))
-def test_what_nobody_can_read_has_no_messages_and_no_time(garbage: bytes) -> None:
+def test_a_payload_that_cannot_be_parsed_has_no_messages(garbage: bytes) -> None:
     assert message_count(b"\xff" + garbage) == 0
     assert publish_time_ms(b"\xff" + garbage) >= 0
 

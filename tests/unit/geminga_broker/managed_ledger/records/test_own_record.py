@@ -63,7 +63,7 @@ async def test_what_is_missing_cannot_be_loaded_and_what_is_there_not_created(
         await OwnRecord(coordination, PATH).create(b"")
 
 
-async def test_a_record_that_somebody_changed_is_not_written(
+async def test_a_record_that_another_client_changed_is_not_written(
     record: OwnRecord, coordination: Coordination, meddle: Meddle
 ) -> None:
     meddle(PATH, b"theirs")
@@ -107,7 +107,7 @@ async def test_of_several_writes_in_doubt_any_may_be_the_one_that_was_made(
     assert await value_of(coordination) == b"last"
 
 
-async def test_what_somebody_else_wrote_while_we_were_in_doubt_stays(
+async def test_what_another_client_wrote_while_a_write_was_in_doubt_stays(
     record: OwnRecord, coordination: Coordination, connection: InterceptedSession, meddle: Meddle
 ) -> None:
     connection.lose("set", is_done=False)
@@ -119,7 +119,7 @@ async def test_what_somebody_else_wrote_while_we_were_in_doubt_stays(
     assert await value_of(coordination) == b"theirs"
 
 
-async def test_doubt_stays_while_nobody_can_be_asked(
+async def test_a_write_stays_in_doubt_while_zookeeper_does_not_answer(
     record: OwnRecord,
     coordination: Coordination,
     connection: InterceptedSession,
@@ -179,7 +179,7 @@ async def test_a_record_is_not_written_by_a_session_that_does_not_know_that_it_i
     assert await value_of(coordination) == b"first"
 
 
-async def test_what_is_read_without_a_session_is_nobodys(
+async def test_a_record_that_was_asked_for_between_two_sessions_is_not_owned(
     coordination: Coordination, expire: Session, reconnect: Session
 ) -> None:
     """The session in which a bundle is owned is the one that counts."""
@@ -205,7 +205,7 @@ async def test_a_record_is_deleted_whatever_became_of_the_last_write(
         await record.delete()
 
 
-async def test_a_record_that_somebody_changed_is_not_deleted(
+async def test_a_record_that_another_client_changed_is_not_deleted(
     record: OwnRecord, coordination: Coordination, meddle: Meddle
 ) -> None:
     meddle(PATH, b"theirs")
@@ -214,7 +214,7 @@ async def test_a_record_that_somebody_changed_is_not_deleted(
     assert await value_of(coordination) == b"theirs"
 
 
-async def test_a_record_that_somebody_deleted_is_not_ours_any_more(
+async def test_a_record_that_another_client_deleted_is_not_ours_any_more(
     record: OwnRecord, coordination: Coordination, connection: InterceptedSession
 ) -> None:
     await coordination.delete(PATH)

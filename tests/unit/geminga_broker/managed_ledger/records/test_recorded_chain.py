@@ -35,7 +35,7 @@ class Scene:
         self.recorded = self.owner()
 
     def owner(self) -> RecordedChain:
-        """Another who opens the log."""
+        """Another owner, which opens the log."""
         store = LogStore(self.coordination, LOG)
         return RecordedChain(store, cast(Ledgers, self.ledgers))
 

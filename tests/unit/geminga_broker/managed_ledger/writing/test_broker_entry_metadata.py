@@ -271,7 +271,7 @@ async def test_a_damaged_entry_counts_as_one_message(
         assert again.index == 6
 
 
-async def test_messages_in_a_ledger_that_somebody_deleted_count_as_one_each(
+async def test_entries_of_a_deleted_ledger_count_as_one_message_each(
     cluster: Cluster, settle: Settle
 ) -> None:
     async with cluster.log() as log:

@@ -264,7 +264,7 @@ async def test_a_young_message_stays_though_old_ones_lie_behind_it(
     assert sub(topic).cursor.backlog_entries == 0
 
 
-async def test_delayed_messages_are_spared_before_anybody_comes(
+async def test_delayed_messages_are_spared_before_the_first_consumer_comes(
     topics: TopicDirectory, topic: Topic
 ) -> None:
     await publish(topic, OLD, due_in_s=TTL_S)
@@ -362,7 +362,7 @@ async def test_a_seek_while_entries_are_read_ends_the_look(
     assert sub(topic).cursor.backlog_entries == 1
 
 
-async def test_bookies_that_do_not_answer_stop_nobody_else(
+async def test_bookies_that_do_not_answer_for_one_topic_do_not_stop_others(
     topics: TopicDirectory, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = await topics.get(TopicName.parse("persistent://t/n/other"), create=True)

@@ -45,7 +45,7 @@ def test_one_that_is_younger_than_it_stands_stays_unless_its_ledger_is_known_to_
     assert not is_expired(None, LIMIT_MS)
 
 
-def test_what_nobody_can_read_expires() -> None:
+def test_an_entry_that_cannot_be_parsed_expires() -> None:
     assert split_expired([(3, b"", 1), (4, b"\x0e\x01 nonsense", 1)], LIMIT_MS) == (
         [3, 4],
         NEVER_MS,

@@ -32,7 +32,7 @@ def needed(_: Entry) -> bool:
 
 
 def nothing() -> None:
-    raise AssertionError("nobody waits")
+    raise AssertionError("no dispatcher waits")
 
 
 async def test_the_tightest_gate_counts() -> None:
@@ -76,7 +76,7 @@ async def test_what_is_acknowledged_costs_nothing() -> None:
     assert gate.available()[0] == 2
 
 
-async def test_who_may_not_pass_is_called_and_then_overtakes_who_waits_elsewhere() -> None:
+async def test_a_dispatcher_that_is_called_overtakes_those_that_wait_at_other_limiters() -> None:
     broker, topic = gate_of(DispatchLimit(messages=10)), gate_of(NO_LIMIT)
     allowed: list[int] = []
 
@@ -91,7 +91,7 @@ async def test_who_may_not_pass_is_called_and_then_overtakes_who_waits_elsewhere
     assert allowed == [1], "a tenth of a second has brought one"
 
 
-async def test_nobody_overtakes_who_waits() -> None:
+async def test_a_newcomer_does_not_overtake_a_waiting_dispatcher() -> None:
     gate = gate_of(DispatchLimit(messages=10))
     called: list[str] = []
     first = DispatchThrottle([gate], COUNT_ALL, lambda: called.append("first"))

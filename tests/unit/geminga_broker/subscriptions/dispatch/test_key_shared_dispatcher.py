@@ -169,7 +169,7 @@ def test_reading_ahead_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     assert dispatcher.reader.position == Position(1, 800)
 
 
-def test_nothing_is_read_ahead_while_nobody_can_take_it() -> None:
+def test_nothing_is_read_ahead_while_no_consumer_can_take_it() -> None:
     dispatcher = dispatcher_over(KeyedLog(KEYS, (1, 800)))
     joined(dispatcher, "x", permits=3)
     dispatcher.dispatch()
@@ -187,7 +187,7 @@ def test_where_order_does_not_matter_a_newcomer_need_not_wait() -> None:
     assert keys_of(session, log) == owned(dispatcher, second)
 
 
-def test_consumers_name_their_keys_and_what_nobody_names_waits() -> None:
+def test_consumers_name_their_keys_and_entries_of_other_keys_wait() -> None:
     log = KeyedLog(KEYS, (1, 16))
     dispatcher = dispatcher_over(log, KeySharedPolicy(KeySharedMode.STICKY))
     hash_of_a = range_hash(b"a")

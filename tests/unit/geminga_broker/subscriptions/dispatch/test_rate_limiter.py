@@ -1,4 +1,4 @@
-"""Proves that those who share a dispatch rate take turns, that none is called in vain, and that
+"""Proves that dispatchers of one rate take turns, that none is called in vain, and that
 there is no timer while none waits.
 """
 
@@ -38,7 +38,7 @@ class Greedy:
         self.gate.wait(self.wake)
 
 
-async def test_those_who_wait_take_turns() -> None:
+async def test_waiting_dispatchers_take_turns() -> None:
     gate = gate_of(DispatchLimit(messages=100))
     gate.take(100, 0)
     waiting = [Greedy(gate) for _ in range(3)]
@@ -51,7 +51,7 @@ async def test_those_who_wait_take_turns() -> None:
     assert sum(each.calls for each in waiting) <= 30 / PAUSE_S + 1
 
 
-async def test_nobody_who_waits_twice_is_called_twice() -> None:
+async def test_a_dispatcher_that_waits_twice_is_called_once() -> None:
     gate = gate_of(DispatchLimit(messages=10))
     gate.take(10, 0)
     called: list[int] = []
@@ -78,7 +78,7 @@ async def test_who_left_is_not_called() -> None:
     await asyncio.sleep(10)
 
 
-async def test_one_who_fails_keeps_nobody_waiting() -> None:
+async def test_a_dispatcher_that_fails_does_not_keep_the_others_waiting() -> None:
     gate = gate_of(DispatchLimit(messages=10))
     called: list[int] = []
 
@@ -113,7 +113,7 @@ async def test_a_long_wait_is_looked_at_again() -> None:
     assert called == [1], "what is published has made it faster"
 
 
-async def test_there_is_no_timer_while_nobody_waits() -> None:
+async def test_there_is_no_timer_while_no_dispatcher_waits() -> None:
     gate = gate_of(DispatchLimit(messages=10))
     gate.take(100, 0)
     assert gate._timer is None

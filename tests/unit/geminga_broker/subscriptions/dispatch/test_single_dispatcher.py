@@ -139,7 +139,7 @@ async def test_when_the_last_one_goes_within_the_delay_nothing_is_handed_over() 
     assert len(session.positions()) == 2
 
 
-async def test_an_exclusive_consumer_waits_for_nobody() -> None:
+async def test_an_exclusive_consumer_waits_for_no_handover() -> None:
     dispatcher = dispatcher_over(MemoryLog((1, 2)), handover_delay_s=1.0)
     session = NotedSession()
     consumer = consumer_of(session)

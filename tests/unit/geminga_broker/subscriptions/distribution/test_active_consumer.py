@@ -28,7 +28,7 @@ def test_partitions_go_round_the_names_in_order(partition: int, names: set[str])
 
 
 @given(st.text(max_size=20), st.sets(st.text(min_size=1, max_size=5), min_size=2, max_size=6))
-def test_without_partitions_the_choice_does_not_depend_on_who_came_first(
+def test_without_partitions_the_choice_does_not_depend_on_the_order_of_connecting(
     topic: str, names: set[str]
 ) -> None:
     ordered = [(0, name) for name in sorted(names)]

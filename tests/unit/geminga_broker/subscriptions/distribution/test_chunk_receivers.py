@@ -113,7 +113,9 @@ async def test_all_chunks_of_a_message_go_to_one_consumer_and_plain_messages_to_
 
 
 @pytest.mark.parametrize("is_cold", [False, True])
-async def test_chunks_wait_for_their_consumer_and_hold_up_nobody_else(*, is_cold: bool) -> None:
+async def test_chunks_wait_for_their_consumer_and_hold_up_no_other_consumer(
+    *, is_cold: bool
+) -> None:
     log = ChunkedLog("a", chunks=5, plain=20)
     log.is_cold = is_cold
     dispatcher = dispatcher_over(log)
@@ -184,7 +186,7 @@ async def test_what_waits_is_bounded_and_acknowledged_chunks_wait_no_more(
         max_size=30,
     )
 )
-def test_nobody_is_sent_chunks_out_of_order(steps: list[tuple[int, str]]) -> None:
+def test_no_consumer_is_sent_chunks_out_of_order(steps: list[tuple[int, str]]) -> None:
     """Nor is any lost: with room, everything arrives whole at some consumer."""
     log = ChunkedLog("abcdef", chunks=5, plain=10)
     dispatcher = dispatcher_over(log)

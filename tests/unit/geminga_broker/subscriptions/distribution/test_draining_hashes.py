@@ -10,7 +10,7 @@ from geminga_broker.subscriptions.distribution.draining_hashes import DrainingHa
 from geminga_broker.subscriptions.distribution.key_hashes import KeyHashes
 
 A, B = ord("a"), ord("b")
-NOBODYS: dict[int, Consumer] = {}
+NO_OWNERS: dict[int, Consumer] = {}
 
 
 def hashes_of(keys: str) -> KeyHashes:
@@ -42,7 +42,7 @@ def test_a_hash_that_is_anothers_drains_until_its_last_entry_is_done() -> None:
 def test_a_hash_that_goes_on_draining_remembers_how_often_others_had_to_wait() -> None:
     draining, known = DrainingHashes(), hashes_of("ab")
     first = holder_of(0, 1)
-    draining.reassigned(NOBODYS.get, [first], known)
+    draining.reassigned(NO_OWNERS.get, [first], known)
     draining.hashes[A].blocked_attempts = 5
     draining.reassigned({B: first}.get, [first], known)
     assert draining.hashes == {A: DrainingHash(first, 1, 5)}

@@ -19,7 +19,7 @@ def joined(keys: HashRanges, *ranges: HashRange) -> Consumer:
     return consumer
 
 
-def test_a_hash_belongs_to_who_named_it_both_ends_included() -> None:
+def test_a_hash_belongs_to_the_consumer_that_asked_for_its_range_both_ends_included() -> None:
     keys = HashRanges()
     low = joined(keys, (0, 10))
     high = joined(keys, (20, 30), (100, 200))

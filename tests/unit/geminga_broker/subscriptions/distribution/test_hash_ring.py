@@ -37,7 +37,7 @@ def test_hashes_are_pulsars() -> None:
         assert [ring_hash(key.encode()), range_hash(key.encode())] == hashes
 
 
-def test_ranges_are_pulsars_whoever_comes_and_goes() -> None:
+def test_ranges_are_pulsars_as_consumers_come_and_go() -> None:
     ring = HashRing()
     consumers: list[Consumer] = []
     for join in RECORDED["joins"]:
@@ -49,7 +49,7 @@ def test_ranges_are_pulsars_whoever_comes_and_goes() -> None:
     assert ranges(ring, consumers) == RECORDED["alpha_again"]
 
 
-def test_without_consumers_a_key_is_nobodys() -> None:
+def test_without_consumers_a_key_has_no_owner() -> None:
     ring = HashRing()
     stranger = consumer_of(NotedSession(), "stranger")
     ring.remove(stranger)

@@ -18,7 +18,7 @@ RUN = [LOG.entry(number) for number in range(40)]
 
 
 def distribution_to(**permits: int) -> KeySharedDistribution:
-    """To consumers of these names, who can take so many messages."""
+    """To consumers of these names, which can take so many messages."""
     distribution = KeySharedDistribution(AUTO_SPLIT, [], lambda _: False)
     for name, count in permits.items():
         consumer = consumer_of(NotedSession(), name)
@@ -44,7 +44,7 @@ def test_each_consumer_gets_the_entries_of_its_keys_in_order() -> None:
         assert (shares[consumer].entries if consumer in shares else []) == expected
 
 
-def test_reading_ends_where_nobody_can_take_more() -> None:
+def test_reading_ends_where_no_consumer_can_take_more() -> None:
     distribution = distribution_to(x=3, y=0)
     shares, used = distribution.share_out(1, RUN, EARLIEST)
     x, y = distribution.consumers
@@ -63,7 +63,7 @@ def test_reading_ends_where_too_much_waits(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(shares[y].entries) == distribution.look_ahead_max == 4
 
 
-def test_a_key_waits_until_who_holds_it_has_given_it_up() -> None:
+def test_a_key_waits_until_its_former_owner_has_acknowledged_its_entries() -> None:
     distribution = distribution_to(x=100)
     (x,) = distribution.consumers
     shares, _ = distribution.share_out(1, RUN[: len(KEYS)], EARLIEST)

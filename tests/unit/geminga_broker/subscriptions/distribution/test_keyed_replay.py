@@ -12,7 +12,7 @@ from geminga_broker.subscriptions.distribution.keyed_replay import KeyedReplay
 IDS: list[EntryId] = [(1, entry) for entry in range(8)]
 # The key of entry i has the hash i % 4 + 1.
 HASHES = [entry % 4 + 1 for _, entry in IDS]
-NOBODYS: dict[int, Consumer] = {}
+NO_OWNERS: dict[int, Consumer] = {}
 
 
 def known_hashes() -> KeyHashes:
@@ -45,16 +45,16 @@ def test_what_changes_hands_waits_in_order_among_what_was_there() -> None:
     assert (len(replay), waiting(replay)) == (8, {"c0": [0, 1, 3, 4, 5, 7]})
     assert sorted(replay.firsts) == [(1, 0), (1, 2)], "what waits for its hash is wanted too"
     replay.queues[first].take(6)
-    replay.reassign(known_hashes(), NOBODYS.get)
+    replay.reassign(known_hashes(), NO_OWNERS.get)
     assert (len(replay), replay.queues) == (2, {})
 
 
-def test_what_is_nobodys_waits_until_it_is_somebodys() -> None:
+def test_entries_of_a_hash_without_a_receiver_wait_until_it_has_one() -> None:
     first, second = consumers(2)
     replay = KeyedReplay()
-    replay.add_all(IDS, HASHES, NOBODYS.get)
+    replay.add_all(IDS, HASHES, NO_OWNERS.get)
     assert (len(replay), waiting(replay)) == (8, {})
-    assert not replay.unblock([1], NOBODYS.get)
+    assert not replay.unblock([1], NO_OWNERS.get)
     assert not replay.unblock([99], {99: first}.get)
     assert replay.unblock([2], {2: first}.get)
     assert waiting(replay) == {"c0": [1, 5]}
@@ -71,7 +71,7 @@ def test_what_is_taken_or_acknowledged_waits_no_more() -> None:
     first, second = consumers(2)
     replay = KeyedReplay()
     replay.add_for(first, IDS[:4])
-    replay.add_all(IDS[4:], HASHES[4:], NOBODYS.get)
+    replay.add_all(IDS[4:], HASHES[4:], NO_OWNERS.get)
     replay.queues[first].take(2)
     replay.discard(IDS[0], 1, first)
     replay.discard(IDS[2], 3, second)
@@ -87,7 +87,7 @@ def test_what_the_mark_passes_waits_no_more() -> None:
     (first,) = consumers(1)
     replay = KeyedReplay()
     replay.add_for(first, IDS[::2])
-    replay.add_all(IDS[1::2], HASHES[1::2], NOBODYS.get)
+    replay.add_all(IDS[1::2], HASHES[1::2], NO_OWNERS.get)
     replay.discard_upto(IDS[5])
     assert (len(replay), waiting(replay)) == (2, {"c0": [6]})
     assert not replay.unblock([2], {2: first}.get)

@@ -14,7 +14,7 @@ from geminga_broker.subscriptions.distribution.shared import SharedDistribution
 
 
 def distribution_to(*priorities: int) -> SharedDistribution:
-    """To consumers of these priorities, who can all take something."""
+    """To consumers of these priorities, which can all take something."""
     distribution = SharedDistribution([])
     for number, priority in enumerate(priorities):
         consumer = consumer_of(NotedSession(), f"c{number}", priority=priority)
@@ -24,7 +24,7 @@ def distribution_to(*priorities: int) -> SharedDistribution:
 
 
 def names(consumers: Sequence[Consumer | None]) -> list[str]:
-    return ["nobody" if each is None else each.name for each in consumers]
+    return ["none" if each is None else each.name for each in consumers]
 
 
 def test_consumers_of_the_best_priority_take_turns() -> None:
@@ -41,7 +41,7 @@ def test_the_next_priority_has_its_turn_while_the_best_can_take_nothing() -> Non
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=6), st.integers(1, 20))
-def test_everybody_who_can_take_something_has_a_turn_each_round(
+def test_each_consumer_that_can_take_something_has_a_turn_each_round(
     consumers: list[tuple[int, bool]], before: int
 ) -> None:
     distribution = distribution_to(*(priority for priority, _ in consumers))
