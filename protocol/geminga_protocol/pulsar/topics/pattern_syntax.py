@@ -88,6 +88,8 @@ def parse_pattern(pattern: str) -> tuple[Node, bool]:
     ignores_case = pattern.startswith("(?i)")
     reader = _Reader(pattern.removeprefix("(?i)"))
     tree = reader.alternatives(depth=0)
+    # ``alternatives`` stops at a ) that is not its own. At depth 0 there is no ( that it could
+    # close.
     if not reader.is_done:
         raise InvalidPattern("it has a ) without a (")
     return tree, ignores_case
@@ -206,6 +208,7 @@ class _Reader:
             return None
         end = self._pattern.find("}", self._at)
         text = self._pattern[self._at : end] if end >= 0 else ""
+        # Without a } this is 0, but then ``text`` is empty and the next check raises.
         self._at = end + 1
         low, comma, high = text.partition(",")
         if not (
@@ -246,9 +249,11 @@ class _Reader:
         if self._skip("{"):
             end = self._pattern.find("}", self._at)
             digits = self._pattern[self._at : max(end, self._at)]
+            # As above: without a } there are no digits, and the conversion below fails.
             self._at = end + 1
         else:
             digits = self._pattern[self._at : self._at + 2]
+            # May lie beyond the end, which ``is_done`` allows for.
             self._at += 2
         try:
             return chr(int(digits, 16))
@@ -265,6 +270,7 @@ class _Reader:
             if self._peek("[") or self._peek("&&"):
                 raise UnsupportedPattern("classes within classes are not served")
             low = self._class_char()
+            # An escape such as \d stands for ranges of its own and cannot begin a range.
             if isinstance(low, tuple):
                 ranges += low
                 continue

@@ -59,4 +59,5 @@ def topics_hash(topics: Iterable[str]) -> str:
         names.sort()
     else:
         names.sort(key=lambda name: name.encode("utf-16-be"))
+    # Upstream prints the bytes of Guava's ``HashCode``, which are in little-endian order.
     return int(crc32c(",".join(names).encode())).to_bytes(4, "little").hex()

@@ -77,9 +77,12 @@ class NamespaceName:
         return f"{self.tenant}/{self.local}"
 
 
+# Not ``NamespaceName.of``: the parts of a ``TopicName`` were checked when it was made.
 _namespace = lru_cache(NAMESPACES_KEPT_MAX)(NamespaceName)
 
 
+# Without slots, because ``cached_property`` keeps its values in the instance's dictionary. The
+# cached values depend on the four fields alone, which cannot change.
 @dataclass(frozen=True)
 class TopicName:
     """The full name of a topic or of one partition of a topic.
@@ -122,6 +125,7 @@ class TopicName:
         known_domain = DOMAINS.get(domain)
         if known_domain is None:
             raise InvalidTopicName(name, f"its domain is none of {', '.join(DOMAINS)}")
+        # For its checks only: the result is not kept.
         NamespaceName.of(tenant, namespace_local)
         if not local:
             raise InvalidTopicName(name, "the topic's own part is empty")

@@ -37,6 +37,7 @@ _BOOKIE_ID = re.compile(r"[a-zA-Z0-9:-_.\-]+")
 
 def is_bookie_id(name: str) -> bool:
     """Whether BookKeeper accepts ``name`` as the id of a bookie."""
+    # A bookie of this name would have its node where the read-only bookies' parent is.
     return bool(_BOOKIE_ID.fullmatch(name)) and name.lower() != READ_ONLY_NODE
 
 

@@ -48,6 +48,7 @@ class Cookie:
             journalDir=",".join(self.journal_dirs),
             ledgerDirs=_encode_dirs(self.ledger_dirs),
         )
+        # Absent rather than empty, as upstream.
         if self.instance_id:
             message.instanceId = self.instance_id
         if self.index_dirs:
@@ -84,6 +85,7 @@ def _encode_dirs(dirs: tuple[str, ...]) -> str:
 
 def _decode_dirs(text: str) -> tuple[str, ...]:
     count, *dirs = text.split("\t")
+    # A count that does not fit means that a path with a tab in it, or damage, moved the borders.
     if count != str(len(dirs)):
         raise MalformedRecord(_RECORD, f"{len(dirs)} directories, announced as {count!r}")
     return tuple(dirs)

@@ -25,6 +25,8 @@ class BundleOwner(JsonRecord):
     native_url_tls: str | None = None
     http_url: str | None = None
     http_url_tls: str | None = None
+    # The node stays until the unloading has ended: until then no other broker can acquire the
+    # bundle, so the topics of the bundle never have two writers.
     disabled: bool = False
     advertised_listeners: Mapping[str, AdvertisedListener] = field(default_factory=dict)
 

@@ -66,6 +66,7 @@ class JsonRecord:
         begin = b"{"
         for member in _members(type(self)):
             value = getattr(self, member.field_name)
+            # Left out, and the comma stays with the next member that is there.
             if value is None:
                 continue
             yield begin + render(member.name) + b":"
@@ -76,10 +77,12 @@ class JsonRecord:
             items = iter(value.items())
             inner_begin = b"{"
             while part := dict(islice(items, MEMBERS_PER_PART)):
+                # Without its braces: the parts together are one object.
                 yield inner_begin + render(_to_json(part))[1:-1]
                 inner_begin = b","
             yield b"}"
         rest = render(self.other)[1:-1]
+        # ``begin`` is still "{" where no member was written; the object is opened in any case.
         yield (begin if rest or begin == b"{" else b"") + rest + b"}"
 
     @classmethod
@@ -99,12 +102,15 @@ class JsonRecord:
         for member in _members(cls):
             members = document.get(member.name)
             if member.is_mapping and isinstance(members, dict) and len(members) > MEMBERS_PER_PART:
+                # Taken out, so that ``of_document`` below does not decode it again, in one go.
                 del document[member.name]
                 decoded = large[member.field_name] = {}
                 items = iter(members.items())
                 while part := dict(islice(items, MEMBERS_PER_PART)):
                     decoded.update(member.decode(part, member.where))
                     yield
+        # ``of_document`` gave these fields their defaults. A mapping without a default would count
+        # as missing there.
         return replace(of_document(cls, document), **cast("dict[str, Any]", large))
 
 
@@ -150,6 +156,8 @@ def of_document(kind: type[AnyRecord], document: Mapping[str, object]) -> AnyRec
         if value is not None:
             values[member.field_name] = member.decode(value, member.where)
         elif member.is_optional:
+            # Null, or absent. A field with a default that is not None and the type ``T | None``
+            # becomes None too: that is how Jackson reads a document which leaves out nulls.
             values[member.field_name] = None
         elif member.is_required:
             raise MalformedRecord(kind.__name__, f"{member.name} is missing")

@@ -25,9 +25,11 @@ def parse_object(value: bytes, record: str) -> dict[str, object]:
     """The members of a JSON object; ``record`` names it in errors. Raises ``MalformedRecord``."""
     try:
         text = value.decode()
+        # Python's reader would accept NaN and Infinity without quotes, which Java brokers do not.
         document = json.loads(text, parse_constant=_refuse_constant)
         # An escape can stand for half a surrogate pair, which cannot be encoded as UTF-8 later.
         if "\\u" in text:
+            # Only to see whether it can be written.
             render(document)
     except (ValueError, RecursionError) as error:
         raise MalformedRecord(record, str(error)) from error
@@ -53,6 +55,7 @@ def double_text(number: float) -> str:
     sign, digits, exponent = Decimal(text).normalize().as_tuple()
     assert isinstance(exponent, int)
     first, *others = map(str, digits)
+    # ``exponent`` is that of the last digit; Java's counts from the first.
     return f"{'-' * sign}{first}.{''.join(others) or '0'}E{exponent + len(others)}"
 
 

@@ -49,6 +49,7 @@ def decode_compacted(entry: bytes) -> tuple[int, int, bytes]:
     place_end = SIZE_BYTES + _size_at(entry, 0)
     payload_start = place_end + SIZE_BYTES
     payload_end = payload_start + _size_at(entry, place_end)
+    # Bytes behind the payload are ignored.
     if payload_end > len(entry):
         raise MalformedRecord(_RECORD, "its payload is cut off")
     try:

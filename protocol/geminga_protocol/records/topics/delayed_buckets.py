@@ -54,6 +54,8 @@ def buckets_of(properties: Mapping[str, str]) -> dict[BucketKey, int]:
     found: dict[BucketKey, int] = {}
     for name, value in properties.items():
         parts = name.split("_")
+        # The cursor's properties are shared with users (properties of a subscription): any text may
+        # be among them.
         if parts[0] == BUCKET_PROPERTY and len(parts) == _PARTS:
             numbers = [*parts[1:], value]
             if all(each.isascii() and each.isdigit() for each in numbers):
