@@ -40,11 +40,11 @@ class FrameReader:
 
     def __init__(self, frame_bytes_max: int) -> None:
         """Refuse frames of more than ``frame_bytes_max`` bytes (their size field not counted)."""
-        # Between two calls of ``feed``, ``held_bytes`` is less than ``_wanted_bytes``: otherwise
-        # the frame would have been complete, and returned.
         # May be changed at any time; the new limit holds for the pieces that are fed after it.
         self.frame_bytes_max = frame_bytes_max
         # Bytes of the unfinished frame, its size field included; 0 between two frames. Read only.
+        # Between two calls of ``feed``, ``held_bytes`` is less than ``_wanted_bytes``: otherwise
+        # the frame would have been complete, and returned.
         self.held_bytes = 0
         # The pieces that these bytes came in, or several of them joined.
         self._chunks: list[bytes] = []

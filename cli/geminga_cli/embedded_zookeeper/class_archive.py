@@ -40,6 +40,8 @@ def make_archive(jars: Path, java: Java, target: Path) -> None:
     with tempfile.TemporaryDirectory(dir=jars, prefix=".training-") as name:
         directory = Path(name)
         try:
+            # The port is held while Java uses it: Java sets SO_REUSEADDR, so it can listen beside
+            # the holder.
             with ReservedPort(HOST, 0) as reserved:
                 settings = ZooKeeperSettings(directory / "data", HOST, reserved.port)
                 asyncio.run(_list_classes(jars, java, settings, directory))
@@ -85,6 +87,7 @@ async def _list_classes(
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
     )
+    # From here on the server is ended in any case, also where this is cancelled.
     try:
         # Only then has it loaded the classes that a start needs.
         if not await _becomes_ready(server, settings.port):
@@ -122,6 +125,8 @@ async def _serve_one_client(address: str) -> None:
     """Do once what brokers and bookies do, so that the archive has the classes for it."""
     from geminga_server.zookeeper.session import ZooKeeper  # noqa: PLC0415 - kazoo costs 60 ms
 
+    # The paths do not matter; the kinds of requests and watches do, because each loads classes of
+    # its own in the server.
     async with ZooKeeper(address, SystemClock()) as session:
         await session.create("/a", b"1", ephemeral=True)
         await session.create("/b/c", make_parents=True)

@@ -45,6 +45,8 @@ async def ask(host: str, port: int, word: str, *, timeout_s: float = ANSWER_TIME
 
 async def wait_until_ready(host: str, port: int, clock: Clock, timeout_s: float) -> bool:
     """Ask every few milliseconds until the server is ready; False after ``timeout_s`` seconds."""
+    # The last question may begin just before the deadline: the caller waits up to
+    # ``ANSWER_TIMEOUT_S`` longer.
     deadline_s = clock.monotonic() + timeout_s
     answer_timeout_s = FIRST_TIMEOUT_S
     while clock.monotonic() < deadline_s:

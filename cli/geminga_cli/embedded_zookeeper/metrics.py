@@ -30,6 +30,8 @@ def prometheus_text(mntr: bytes) -> str:
         except ValueError:
             continue
         values[name] = value
+    # Two passes: ``mntr`` has no types, so only the count that came with a summary shows that it is
+    # one.
     summaries = {name.removeprefix("cnt_") for name in values if name.startswith("cnt_")}
     # By name alone ``min_latency`` and the like would be summaries too; a count makes one.
     members = {

@@ -36,6 +36,7 @@ def connect_arguments(given: argparse.Namespace) -> dict[str, Any]:
         else:
             pairs = (each.partition(":") for each in words.split(",") if each)
             parameters = {name.strip(): value for name, _, value in pairs}
+    # Also without authentication: TLS has options of its own.
     try:
         tls = Tls(
             trust_file=given.tls_trust_cert_path,

@@ -104,6 +104,8 @@ class Production:
         # Of all messages together, whatever the round.
         pace = Pace(given.rate, clock.monotonic())
 
+        # Called by the client on the loop, once for each message and in the order of sending: no
+        # lock guards these counters.
         def note(message_id: MessageId | None, error: ClientError | None) -> None:
             if message_id is None:
                 self._failure = self._failure or error
@@ -119,11 +121,14 @@ class Production:
                 for _ in range(given.num_produce):
                     for value in self._values:
                         await asyncio.sleep(pace.wait_s(clock.monotonic()))
+                        # Waits while the producer has as many unstored messages as it may have;
+                        # ``send_nowait`` would raise then.
                         await producer.ready()
                         # Nothing more is sent after a failure.
                         self._raise_failure()
                         producer.send_nowait(value, note, **self._attributes)
                         pace.add()
+                # Every message has its receipt or its failure here.
                 await producer.flush()
                 self._raise_failure()
         finally:
@@ -153,6 +158,8 @@ def _schema_and_values(given: argparse.Namespace) -> tuple[Schema[Any] | None, l
     value = schema_option(given.value_schema)
     # Without a schema, the topic keeps the one that it has.
     schema: Schema[Any] | None = None if given.value_schema == "bytes" else value.schema
+    # All values are read before anything is sent: a mistake in the last file must not leave half of
+    # the messages on the topic.
     values = [_read(value.read, body) for body in bodies]
     if given.key_value_encoding_type != "none":
         key = schema_option(given.key_schema)

@@ -44,6 +44,7 @@ def run_with_client(given: argparse.Namespace, work: Callable[[Client], Awaitabl
     # Of SIGTERM: nothing else cancels the main task.
     except asyncio.CancelledError:
         return EXIT_TERMINATED
+    # It was asked for by the reader, so it is a success: ``geminga read ... | head`` ends with 0.
     except BrokenPipeError:  # the program that read our output has gone
         drop_output()
     except (InvalidUse, InvalidServiceUrl, InvalidTopicName, MissingExtra) as error:

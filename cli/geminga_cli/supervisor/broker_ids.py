@@ -71,6 +71,8 @@ class BrokerIds:
 
     def end(self) -> None:
         """Remove this life's id, after its broker has closed its session."""
+        # Former ids stay where their sessions may still be alive: a cluster that was stopped within
+        # ``SESSIONS_OVER_AFTER_S`` of its start.
         if self.former:
             self._write(self.former)
         else:

@@ -86,6 +86,8 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not isinstance: uvloop's transports descend from none of asyncio's classes.
         self._transport = cast(asyncio.Transport, transport)
+        # Refused connections never enter ``connections``, so ``connection_lost`` discards nothing
+        # for them.
         if not self._page.admit(self):
             self._transport.abort()
             return

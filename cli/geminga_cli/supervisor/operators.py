@@ -70,7 +70,7 @@ class Operator:
         """Stop everything in order, and wait until it has ended."""
         await self._ask("stop")
         deadline_s = self._clock.monotonic() + STOP_TIMEOUT_S
-        # The supervisor removes its socket last.
+        # The supervisor removes its socket last: the control server opened first.
         while self._socket.exists():
             if self._clock.monotonic() > deadline_s:
                 raise CannotObey(f"not everything has ended in {STOP_TIMEOUT_S:g} s")

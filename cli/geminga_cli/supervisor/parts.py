@@ -120,6 +120,9 @@ class PythonPart:
         }
         # The environment reaches the part, so GEMINGA_* variables set its other settings.
         command = Command(self.words(), {**os.environ, **variables}, self.log_file)
+        # Only this process inherits the gate's entrance. The supervisor keeps the other end, which
+        # no part inherits (PEP 446: descriptors are not inheritable unless they are passed on): so
+        # each part sees the end of its pipe when the supervisor dies.
         try:
             return Process(command, (*self.inherited, gate.entrance))
         finally:

@@ -185,7 +185,8 @@ class Plan:
     def add(self, kind: str) -> Part:
         """Make one more part of a kind. Raises ``CannotObey``, ``UnusablePort``."""
         settings, names = self.settings, set(self.parts)
-        # The lowest number that is free.
+        # The lowest number that is free. A part is never taken out of ``parts``, even while an
+        # operator keeps it down: its number stays its own, and so do its data and its ports.
         number = next(
             each for each in range(1, len(names) + 2) if numbered(kind, each) not in names
         )
@@ -212,6 +213,7 @@ class Plan:
 
     def _add_broker(self, name: str, present: set[str]) -> Part:
         """Add a broker; ``present`` are the ids of all running brokers, none of which is former."""
+        # With port 0, the kernel may give the new broker a port that a broker of a former life had.
         own = self._broker_id(name)
         if any(own in each.former for each in self.broker_ids.values()):
             # A running broker would take over the nodes of the new one, as if they were its own.
@@ -223,6 +225,7 @@ class Plan:
         if QUORUMS.keys() & self._file.names(BROKER):
             # The file has the user's choice. Options would overrule it.
             options = {key: value for key, value in options.items() if key not in QUORUMS.values()}
+        # Only now: a refusal above must leave no trace of a broker that does not exist.
         self.broker_ids[name] = ids
         return self._add(name, BROKER, options)
 

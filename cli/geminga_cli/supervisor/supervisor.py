@@ -108,6 +108,9 @@ class Supervisor(Service):
         self._add_part = add_part
         self._hang_limit_s = hang_limit_s
         self._log_level = log_level
+        # What changes ``_processes``, ``_sessions`` and ``_endpoints`` runs in callbacks and tasks
+        # of one loop, without an ``await`` between reading and changing them: they need no lock.
+        #
         # The running process of each part; a part without one is missing.
         self._processes = dict(launched.processes)
         # How the last process of each part ended, as in ``subprocess``; read by the command.
@@ -191,6 +194,8 @@ class Supervisor(Service):
 
         def exited(future: asyncio.Future[int]) -> None:
             returncode = future.result()
+            # Forgotten before the fleet hears of its end: an order that follows must not reach a
+            # process that is gone.
             del self._processes[name]
             self.returncodes[name] = returncode
             # The connection may outlive the process for a moment: what it still says is of no use.
@@ -211,12 +216,15 @@ class Supervisor(Service):
 
     def _carry_out(self, orders: Sequence[Order]) -> None:
         to_do = deque(orders)
+        # No order is carried out with an ``await``: between a fact and the last order that follows
+        # from it no other fact can come.
         while to_do:
             # An order that fails is a fact, too: what the fleet orders because of it comes last.
             to_do.extend(self._carry_out_one(to_do.popleft()))
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        # One timer for all parts, set anew after every fact: any fact can move the next deadline.
         next_tick_s = self._fleet.next_tick_s()
         if next_tick_s is not None:
             delay_s = max(0.0, next_tick_s - self._clock.monotonic())
@@ -258,6 +266,8 @@ class Supervisor(Service):
 
     def _start(self, name: str) -> Sequence[Order]:
         try:
+            # Nothing is awaited between the launch and the entry in ``_processes``: a process that
+            # connects to the control channel is always found there.
             process = self._parts[name].launch()
         except OSError as error:  # a full disk, no memory, too many processes
             log.warning("part could not be launched", extra={"child": name, "reason": str(error)})
@@ -387,6 +397,8 @@ class Supervisor(Service):
             await asyncio.sleep(self._hang_limit_s / LOOKS_PER_LIMIT)
             is_silent = session.is_silent and not self._fleet.is_paused(name)
             silent_looks = silent_looks + 1 if is_silent else 0
+        # The part may have ended, and even been started again, during the last sleep: a new process
+        # is not killed for the silence of the old one.
         process = self._processes.get(name)
         if session.is_open and process is not None and process.pid == session.pid:
             self._carry_out(self._fleet.hangs(name))

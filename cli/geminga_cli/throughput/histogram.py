@@ -38,6 +38,7 @@ class Histogram:
 
     def add(self, value_us: int) -> None:
         """Count one duration; a negative one, of clocks that disagree, counts as 0."""
+        # Clamped first: the index below is then always within ``_counts``.
         value_us = min(max(value_us, 0), VALUE_MAX_US)
         shift = max(value_us.bit_length() - _BITS, 0)
         # ``value_us >> shift`` is 128 to 255 wherever there is a shift, so the buckets of a power
@@ -56,7 +57,8 @@ class Histogram:
 
         The shares must rise: one pass over the buckets finds all of them.
         """
-        # ``seen``: how many durations are in the buckets up to and with ``bucket``.
+        # ``seen``: how many durations are in the buckets up to and with ``bucket``. Both only grow
+        # from one share to the next.
         bucket, seen = 0, self._counts[0]
         for share in shares:
             if not self.count:

@@ -56,6 +56,8 @@ class Meter:
 
     def add(self, now_s: float, latency_s: float, size_bytes: int) -> None:
         """Count a message of that size, which was stored or received now."""
+        # By the time of the receipt: a message that was sent in the warm-up and stored after it
+        # counts.
         if now_s < self._begin_s:
             return
         # Kept in integers: a run of days must not lose the small ones in a sum of floats.

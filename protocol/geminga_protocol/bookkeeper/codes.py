@@ -37,9 +37,8 @@ class Flag(IntEnum):
     FENCING = 1
     # An add by the recovery of a ledger, which a fenced ledger takes.
     RECOVERY_ADD = 2
-    # Recovery and auto-recovery set it: a cluster of full disks must still be able to close its
-    # ledgers, and to move what it has.
-    # An add that a read-only bookie may still take.
+    # An add that a read-only bookie may still take. Recovery and auto-recovery set it: a cluster of
+    # full disks must still be able to close its ledgers, and to move what it has.
     HIGH_PRIORITY = 4
 
 

@@ -68,7 +68,8 @@ class _Part:
 
     rules: PartRules
     phase: Phase = Phase.WAITING
-    # These describe the running process, and are reset when it ends.
+    # These describe the running process. The first three are False wherever there is none; the last
+    # two may stay True in ENDED, which no part leaves.
     is_released: bool = False
     is_killed: bool = False
     is_paused: bool = False
@@ -144,6 +145,8 @@ class Fleet:
         part = self._part_asked_for(name)
         if not part.runs:
             raise CannotObey(f"{name} is {part.phase.value}, it has no process to kill")
+        # SIGKILL also ends a process that is paused. Asked again, the last word on ``keep_down``
+        # counts.
         # The phase stays until the process has ended: only ``exited`` says that it is gone.
         part.is_killed, part.is_kept_down = True, keep_down
         return [Kill(name, ASKED_FOR)]
@@ -232,6 +235,7 @@ class Fleet:
             # The same request once more, not an impatient user.
             if now_s - self._stop_began_s < STOP_REPEATS_WITHIN_S:
                 return []
+            # Also what was asked to stop a moment ago, and what its turn has not reached yet.
             return [Kill(name, IMPATIENCE) for name, part in self._parts.items() if part.runs]
         self._stop_began_s = now_s
         for part in self._parts.values():
@@ -244,11 +248,15 @@ class Fleet:
         """Time passed: ``next_tick_s`` says when calling this is worthwhile."""
         if self._stop_began_s is not None:
             return self._overdue_stops(now_s)
+        # A part may be started and released by the same call: most parts of a restart find what
+        # they need ready.
         orders: list[Order] = []
         for name, part in self._parts.items():
             if part.phase is Phase.WAITING and now_s >= part.since_s:
                 part.phase, part.since_s = Phase.STARTING, now_s
                 orders.append(Start(name))
+            # A part that is not released yet has no deadline: it waits for others, which have
+            # theirs.
             elif (
                 part.phase is Phase.STARTING
                 and part.is_released
@@ -279,6 +287,7 @@ class Fleet:
     def _lost(self, name: str, now_s: float, *, is_hopeless: bool) -> list[Order]:
         """The part has no process any more: start it again, leave it down, or stop everything."""
         part = self._parts[name]
+        # The supervisor reports each end once: a part without a process cannot lose one.
         assert part.runs
         was_stable = part.phase is Phase.READY and now_s - part.since_s >= STABLE_AFTER_S
         part.failures = 1 if was_stable else part.failures + 1
@@ -319,6 +328,7 @@ class Fleet:
     def _stopping(self) -> list[_Part]:
         """The parts whose turn it is to end: of those that still run, the last kind."""
         # All of a kind at once, and the next kind only when the last of them has ended.
+        # With nothing running, the second list is empty, and ``running[-1]`` is never looked at.
         running = [part for part in self._parts.values() if part.runs]
         return [part for part in running if part.rules.group == running[-1].rules.group]
 
@@ -330,6 +340,8 @@ class Fleet:
             self._is_finished = True
             return [Finish(self._failed)]
         asked: list[Order] = []
+        # Each end of a process leads here; a part of this kind that was asked before is not asked
+        # again.
         for part in stopping:
             if not part.is_asked_to_stop:
                 part.is_asked_to_stop = True
