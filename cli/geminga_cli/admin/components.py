@@ -268,6 +268,8 @@ def submits(kind: Kind, method: str, *, is_new: bool) -> Do:
 
     def do(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSON
         # The name comes after ``completed``: a module may give the name of its class.
+        # The order of what counts: options, then the config file, then the package, then upstream's
+        # defaults.
         config = given_config(kind, given)
         if is_new:
             config = kind.completed(config)

@@ -92,6 +92,8 @@ class Operation:
 def path(template: str, given: Given) -> str:
     """``template`` with the arguments in place of their ``{names}``, encoded for a URL."""
     values: dict[str, str] = {}
+    # A name appears as often as it stands in the template; a piece of plain text at the end has
+    # None.
     for _, name, _, _ in Formatter().parse(template):
         if name is not None:
             value = getattr(given, name)

@@ -49,12 +49,15 @@ async def extent_of(cluster: Cluster, stored: StoredMetadata) -> Extent:
 
     Raises ``LedgerError``, ``CoordinationError``.
     """
+    # Nothing is added to a closed ledger, so no bookie has to be asked.
     if stored.metadata.state is LedgerState.CLOSED:
         return Extent(stored.metadata.last_entry)
     async with cluster.ledgers() as ledgers:
         # Without recovery, which would fence the ledger's writer.
         confirmed = (await ledgers.open(stored.ledger_id, recover=False)).last_confirmed
 
+    # A bookie that does not answer is a fact about the ledger and not an error: the extent may then
+    # be larger than what is returned.
     async def entry_list(bookie_id: str) -> list[Run] | str:
         """The entries that the bookie has, or in words why it did not tell."""
         try:

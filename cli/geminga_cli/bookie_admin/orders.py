@@ -65,6 +65,7 @@ def _put(options: argparse.Namespace, path: str, content: object) -> object:
         with error:
             reason = error.read(ANSWER_BYTES_MAX).decode(errors="replace")
         raise OrderRefused(options.bookie, f"{error.code} {reason}") from error
+    # ValueError: an answer that is no JSON, so no bookie of ours is at that address.
     except (OSError, ValueError) as error:
         raise OrderRefused(options.bookie, f"at {address}: {error}") from error
 

@@ -113,10 +113,12 @@ def parse(
 
     A wrong option ends the process, as argparse does. Raises ``ConfigError``.
     """
+    # Stage 1: options alone, without what ``--help`` does not need.
     options = vars(make_parser(kind.section, kind, pages).parse_args(arguments))
 
     from geminga_server.config.loading import load_config  # noqa: PLC0415 - not for --help
 
+    # Stage 2: the file and the environment.
     file: Path | None = options.pop("config")
     section = kind.section
     settings = load_config(kind, section, file=file, flags=options)

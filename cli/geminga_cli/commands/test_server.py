@@ -58,6 +58,8 @@ def run_standalone(options: Sequence[str]) -> int:
     )
     os.close(its_input)
 
+    # A signal may arrive before the standalone has handlers of its own: it then ends the standalone
+    # at once, which is what was asked for.
     def forward(number: int, _frame: FrameType | None) -> None:
         standalone.send_signal(number)
 

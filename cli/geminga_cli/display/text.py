@@ -30,6 +30,8 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator
     """
     cells = [[NOTHING if cell is None else plain_text(str(cell)) for cell in row] for row in rows]
     titles = [plain_text(heading) for heading in headings]
+    # ``strict`` refuses a row with another number of cells than there are headings: that is our own
+    # mistake.
     columns = list(zip(titles, *cells, strict=True))
     widths = [max(map(len, column)) for column in columns]
     # By the whole column: one word among numbers makes it a column of words.
@@ -154,6 +156,9 @@ def hex_lines(content: bytes) -> Iterator[str]:
 def plain_text(content: bytes | str) -> str:
     """The text, in which everything is escaped that is not printable, or is not UTF-8."""
     text = content if isinstance(content, str) else content.decode(errors="backslashreplace")
+    # Line ends and tabs are not printable, so they are escaped too: one text never becomes two
+    # lines.
+    #
     # Nearly every text is: this spares it the loop.
     if text.isprintable():
         return text
