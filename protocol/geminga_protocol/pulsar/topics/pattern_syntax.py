@@ -32,6 +32,14 @@ _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a"}
 _QUANTIFIERS = "*+?"
 
 
+# The tree of ``a(b|[0-9])*``:
+#
+#     Sequence
+#     ├── Chars a
+#     └── Repeat 0 to any number
+#         └── Alternatives
+#             ├── Sequence: Chars b
+#             └── Sequence: Chars 0-9
 @dataclass(frozen=True, slots=True)
 class Chars:
     """One character: within one of ``ranges`` (both ends included), or ``is_negated``, in none."""
@@ -132,6 +140,7 @@ class _Reader:
 
     def _sequence(self, depth: int) -> Node:
         parts: list[Node] = []
+        # Ends before a | or a ), which belong to the rule that called this one.
         while not self.is_done and not self._peek("|") and not self._peek(")"):
             if not self._skip("\\Q"):
                 parts.append(self._repeated(self._atom(depth)))

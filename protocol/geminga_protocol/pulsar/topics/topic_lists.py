@@ -37,6 +37,7 @@ def without_domain(pattern: str) -> str:
     What precedes the domain (such as ``^`` or ``(?i)``) is kept. Raises ``InvalidPattern`` for
     another domain, with upstream's words.
     """
+    # "^persistent://public/default/orders.*" becomes "^public/default/orders.*".
     before, separator, rest = pattern.partition(_SCHEME_SEPARATOR)
     if not separator:
         return pattern

@@ -21,6 +21,10 @@ from geminga_protocol.pulsar.errors import InvalidTopicName
 Domain = Literal["persistent", "non-persistent"]
 DOMAINS: Mapping[str, Domain] = {"persistent": "persistent", "non-persistent": "non-persistent"}
 
+#     persistent://public/default/orders-partition-3     domain://tenant/namespace/local
+#     persistent://public/default/orders                 its base
+#     orders                                             the same, in short
+#
 # A partition is a topic with a name of its own: ``orders-partition-3``.
 PARTITION_SUFFIX = "-partition-"
 PARTITION_INDEX_MAX = 0x7FFF_FFFF
@@ -142,6 +146,7 @@ class TopicName:
     @classmethod
     def from_managed_ledger_name(cls, name: str) -> TopicName:
         """The opposite of ``managed_ledger_name``; raises ``InvalidTopicName``."""
+        # The local part is encoded in this form, so it has no slash of its own.
         parts = name.split("/")
         if len(parts) != 4:
             raise InvalidTopicName(name, "a managed ledger is named tenant/namespace/domain/topic")

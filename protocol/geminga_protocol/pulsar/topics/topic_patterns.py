@@ -36,6 +36,13 @@ STATES_MAX = 1_000
 _DEAD = -1
 
 
+# The automaton of ``a|b*``; nodes in parentheses consume nothing, and some of them are left out:
+#
+#               ┌─▶ a ──▶ (2) ─────────────┐
+#     (first) ──┤                          ├─▶ (last)
+#               └─▶ (loop) ──▶ (end) ──────┘
+#                    ▲  │
+#                    └b◀┘
 @dataclass(slots=True)
 class _Nodes:
     """The nondeterministic automaton, as columns: a node is an index into the three lists."""
@@ -168,6 +175,8 @@ class TopicPattern:
 
     def _step(self, state: int, char: str) -> int:
         """Find where ``char`` leads from ``state``, and keep it for the next time."""
+        # Costs time in proportion to the nodes of the state, once for each state and character: the
+        # next name that leads here only looks it up.
         taken = [
             following
             for node in self._sets[state]

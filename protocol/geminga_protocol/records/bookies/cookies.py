@@ -27,6 +27,13 @@ _LAYOUT_VERSION = re.compile(r"\d{1,9}", re.ASCII)
 _RECORD = "cookie"
 
 
+# The text begins with the version alone in its line, and goes on as protobuf's text form:
+#
+#     │ 5
+#     │ bookieHost: "bookie-1:3181"
+#     │ journalDir: "/data/journal"
+#     │ ledgerDirs: "2\t/data/a\t/data/b"
+#     │ instanceId: "5a0c..."
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cookie:
     """What a bookie was formatted with."""

@@ -15,6 +15,11 @@ _WORD_CODE = "q"
 assert array(_WORD_CODE).itemsize == _WORD_BYTES
 
 
+# An example, of which the second word is negative:
+#
+#     │ words           [0b101, -9223372036854775808]
+#     │ members         0, 2, 127                       bit 63 of the second word is its sign
+#     │ the integer     1 << 127 | 0b101
 def bits_of_words(words: Iterable[int]) -> int:
     """The set in ``words``, each -2**63 to 2**63-1. Raises ``OverflowError`` for other numbers."""
     packed = array(_WORD_CODE, words)

@@ -66,6 +66,8 @@ def inflate(kind: int, packed: bytes, size_bytes: int, record: str) -> bytes:
 
     Raises ``MalformedRecord``, and ``UnsupportedRecord`` where a package is missing.
     """
+    # Each algorithm stops at the announced size or one byte behind it; callers bound that size
+    # before they call.
     try:
         match kind:
             case CompressionType.LZ4:
@@ -132,6 +134,7 @@ def _inflate_lz4(packed: bytes, size_bytes: int) -> bytes:
     # +-------------------------+------------+----------+---------+------------+
     # A length of 15 in the token is continued: bytes are added until one is not 255.
     out = bytearray()
+    # ``at`` grows in every round, so the loop ends with the input however damaged it is.
     at = 0
     while at < len(packed):
         token = packed[at]

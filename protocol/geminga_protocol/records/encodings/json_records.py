@@ -149,6 +149,7 @@ def to_document(record: JsonRecord) -> dict[str, object]:
 
 def of_document(kind: type[AnyRecord], document: Mapping[str, object]) -> AnyRecord:
     """Make a record from the members of a JSON object. Raises ``MalformedRecord``."""
+    # Members are taken out of the copy one by one: what is left has no field.
     other = dict(document)
     values: dict[str, Any] = {}
     for member in _members(kind):
@@ -173,6 +174,8 @@ def _members(kind: type[JsonRecord]) -> tuple[_Member, ...]:
     known = _KNOWN_MEMBERS.get(kind)
     if known is not None:
         return known
+    # Annotations are text in these modules (``from __future__ import annotations``): only this call
+    # makes types of them.
     hints = get_type_hints(kind, include_extras=True)
     members: list[_Member] = []
     for each in fields(kind):
@@ -185,6 +188,7 @@ def _members(kind: type[JsonRecord]) -> tuple[_Member, ...]:
             hint, *notes = get_args(hint)
             name = next((str(note) for note in notes if isinstance(note, Named)), name)
         is_required = each.default is MISSING and each.default_factory is MISSING
+        # ``object`` stands for any JSON, null included.
         is_optional = hint is object or NoneType in get_args(hint)
         where = f"{kind.__name__} {name}"
         is_mapping = get_origin(hint) is Mapping
@@ -203,6 +207,7 @@ def _to_json(value: object) -> object:
             return to_document(value)
         case Mapping():
             return {name: _to_json(member) for name, member in value.items()}
+        # Lists come from ``other``, where JSON's arrays were never converted.
         case tuple() | list():
             return [_to_json(item) for item in value]
         case _:

@@ -45,6 +45,7 @@ def render(document: object) -> bytes:
 
 def double_text(number: float) -> str:
     """A number as ``Double.toString`` writes it; a number that is not finite as a quoted word."""
+    # In this range Python's ``repr`` writes what Java does: 100.0, 0.001. Zero has a sign in both.
     if number == 0 or _PLAIN_DOUBLE_MIN <= abs(number) < _PLAIN_DOUBLE_LIMIT:
         return repr(number)
     if not isfinite(number):
@@ -77,6 +78,7 @@ def _text(value: object) -> str:
 
 
 def _object_text(members: Mapping[str, object]) -> str:
+    # The order of members is kept: Jackson writes fields in the order of their declaration.
     texts = [f"{encode_basestring(name)}:{_text(member)}" for name, member in members.items()]
     return f"{{{','.join(texts)}}}"
 

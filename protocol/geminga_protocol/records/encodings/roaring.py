@@ -120,12 +120,14 @@ def decode_bits(value: bytes) -> int:
 
 def _decoded(value: bytes) -> int:
     """Read a set; raises ``struct.error`` where ``value`` ends too early."""
+    # Stage 1: where each container's key and number of members are.
     at, flags, count = _read_head(value)
     descriptors = [_PAIR.unpack_from(value, at + _PAIR.size * index) for index in range(count)]
     at += _PAIR.size * count
     if flags is None or count >= OFFSETS_FROM:
         # The offsets serve random access. Containers follow each other without gaps.
         at += _U32.size * count
+    # Stage 2: the containers, one behind the other; ``at`` is where the next one begins.
     members = 0
     for index, (key, size_less_one) in enumerate(descriptors):
         # The form of each container follows from the head: runs by the flag, otherwise by the

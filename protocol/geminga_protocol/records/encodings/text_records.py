@@ -15,6 +15,7 @@ AnyMessage = TypeVar("AnyMessage", bound=Message)
 
 def render_text(message: Message) -> str:
     """A message as Java's ``TextFormat`` prints it: one field on each line, in ASCII."""
+    # Upstream's bytes are ASCII: other characters are octal escapes.
     return text_format.MessageToString(message, as_utf8=False)
 
 

@@ -45,6 +45,12 @@ _SHORT_PATH = re.compile(r"/ledgers/(\d{2})/(\d{4})/L(\d{4})", re.ASCII)
 _LONG_PATH = re.compile(r"/ledgers/(\d{3})/(\d{4})/(\d{4})/(\d{4})/L(\d{4})", re.ASCII)
 
 
+#     OPEN ──────── its writer closes it ────────▶ CLOSED
+#      │                                             ▲
+#      └─ a reader recovers it ─▶ IN_RECOVERY ───────┘ the end is found
+#
+# A change is a compare-and-set on the version of the node. So a writer that was taken over learns
+# it at the latest when it closes the ledger, or changes an ensemble.
 class LedgerState(IntEnum):
     """The life of a ledger: open to its one writer, in recovery by another, closed for good."""
 
@@ -77,6 +83,9 @@ class LedgerMetadata:
     ensemble_size: int
     write_quorum: int
     ack_quorum: int
+    #     fragments    0: (a, b, c)    100: (a, d, c)      bookie b was replaced by d at entry 100
+    #     entries      0 ... 99        100 ...             copies of 0 to 99 stay where they are
+    #
     # In ascending order of their first entries; each ends where the next begins.
     fragments: tuple[Fragment, ...]
     state: LedgerState = LedgerState.OPEN

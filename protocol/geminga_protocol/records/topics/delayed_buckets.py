@@ -21,6 +21,10 @@ from geminga_protocol.records.delayed_buckets_pb2 import (
 from geminga_protocol.records.encodings.protobuf_records import parse_message
 from geminga_protocol.records.encodings.roaring import decode_bits, encode_bits
 
+#     property of the cursor                          ledger of the bucket
+#     #pulsar.internal.delayed.bucket_7_9 = "12"      12: entry 0   SegmentSummary of each segment
+#                                                         entry 1   segment 1: the earliest times
+#     bucket of delayed messages in ledgers 7 to 9        entry n   segment n: the latest times
 BUCKET_PROPERTY = "#pulsar.internal.delayed.bucket"
 
 _METADATA = "metadata of a bucket of delayed messages"
