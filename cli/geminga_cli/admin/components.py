@@ -197,6 +197,7 @@ def set_name(config: Config, given: Given) -> None:
         if given.tenant or given.namespace or given.name:
             raise InvalidUse("--fqfn and --tenant, --namespace, --name do not go together")
         config["tenant"], config["namespace"], config["name"] = parts
+    # Of the command line, which overwrites what the config file has.
     for member in ("tenant", "namespace", "name"):
         if getattr(given, member) is not None:
             config[member] = getattr(given, member)

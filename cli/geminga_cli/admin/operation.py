@@ -19,6 +19,12 @@ Show = Callable[[Any], Iterable[str]]
 Read = Callable[[str], Any]
 
 
+# From a row of ``OPERATIONS`` to an answer:
+#
+#     Operation ── arguments ──▶ argparse ──▶ Given ── does ──▶ REST ──▶ answer ── shows ──▶ lines
+#
+# The rows are made when the module of a group is imported; only the one that was asked for becomes
+# a parser.
 @dataclass(frozen=True, slots=True)
 class Argument:
     """One argument of a command, as argparse needs it."""

@@ -87,6 +87,7 @@ def main(arguments: Sequence[str]) -> int:
     port = options.port or probe.port
     # Asked at least once, whatever the time limit is.
     deadline_s = time.monotonic() + options.wait
+    # Each attempt is a connection of its own: a part that is just starting may refuse or end one.
     while True:
         answer = ask(port, probe.question)
         if answer.startswith(probe.yes):
@@ -100,6 +101,8 @@ def main(arguments: Sequence[str]) -> int:
 def part_of(command_line: Path) -> str | None:
     """The part that a process runs, by its command line in /proc: ``… geminga PART …``."""
     words = command_line.read_bytes().decode(errors="replace").split("\0")
+    # The word behind ``geminga``: the first process may be a shell or an init that has these words
+    # on its command line.
     after = (word for before, word in pairwise(words) if Path(before).name == "geminga")
     return next((word for word in after if word in PROBES), None)
 

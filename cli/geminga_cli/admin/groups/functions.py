@@ -291,6 +291,7 @@ def get_state(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSO
     path = f"{path_given(KIND, given)}/state/{quote(given.key, safe='')}"
     if not given.watch:
         return service.ask("GET", path)
+    # Polling, as upstream's tool does: REST has no way to wait for a change.
     shown: object = None
     while True:
         try:
@@ -356,6 +357,8 @@ OPERATIONS = (
         (*NAMES, INSTANCE),
         asks(KIND, "GET", "/stats"),
     ),
+    # The worker publishes the message to an input topic and waits for the result on the output
+    # topic, so this can take as long as the function does.
     Operation(
         "trigger",
         "send a function a message, and show its result",

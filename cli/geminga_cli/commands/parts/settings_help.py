@@ -104,6 +104,7 @@ class SettingsParser(argparse.ArgumentParser):
         settings = {id(action) for action, _ in self._explained.values()}
         options = [action for action in self._actions if id(action) not in settings]
         # argparse's own ``format_help`` would list all options, and need the texts of all of them.
+        # Texts are filled in by ``_actions_of``, only for the options that this page shows.
         formatter = self._get_formatter()
         formatter.add_usage(self.usage, self._actions, [])
         formatter.add_text(self._pages.purpose)
@@ -230,6 +231,7 @@ def docs_of(kind: type[Any]) -> dict[str, str]:
         # The class alone, without its module; a nested one is indented.
         (declaration,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
         assert isinstance(declaration, ast.ClassDef)
+        # Only a string directly below a field belongs to it.
         for field, below in pairwise(declaration.body):
             match field, below:
                 case (
