@@ -65,6 +65,7 @@ def pass_gate(environment: Mapping[str, str], modules: Sequence[str]) -> bool:
     # This is what makes waiting worthwhile.
     for name in modules:
         import_module(name)
+    # One byte, or the end of the pipe; the read waits for either.
     entrance = int(descriptor)
     try:
         return os.read(entrance, 1) != b""

@@ -172,6 +172,7 @@ class AdminService:
         headers = dict(self._headers)
         if body is not None:
             headers |= {"Content-Type": body.media_type, "Content-Length": str(body.size_bytes())}
+        # The fragment of a URL, if a redirect has one, is for browsers.
         target = parts.path + (f"?{parts.query}" if parts.query else "")
         try:
             connection = self._open.get((parts.scheme, parts.netloc))

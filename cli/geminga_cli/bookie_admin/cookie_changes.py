@@ -78,6 +78,8 @@ async def delete_cookie(cluster: Cluster, options: argparse.Namespace) -> int:
             f"bookie {bookie_id} is not registered and no ledger is on it. Without its cookie it "
             "cannot start on its directories again"
         )
+    # Stage 2: the deletion.
+    #
     # Only the version that was read: a bookie that starts meanwhile may have rewritten it.
     await cluster.coordination.delete(cookie_path(bookie_id), version=version)
     if options.json:

@@ -31,6 +31,11 @@ class Extent:
     # The bookies that did not tell which entries they have, and why.
     unheard: Mapping[str, str] = field(default_factory=dict[str, str])
 
+    #     entries        0 1 2 3 4 5 6 7 8 9
+    #     bookie a       x x x x . . x x . .
+    #     bookie b       x x x x . . . x x .      confirmed = 3, beyond = (6 to 8,), last = 8
+    #
+    # Between 3 and 6 there may have been entries that no bookie has any more, or never had.
     @property
     def last(self) -> int:
         """The last entry, confirmed or not; -1 for none."""

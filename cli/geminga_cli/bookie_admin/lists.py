@@ -80,6 +80,7 @@ async def list_ledgers(cluster: Cluster, options: argparse.Namespace) -> int:
 
     Returns 1 if the record of one cannot be read. Raises ``BookieUnknown``.
     """
+    # Stage 1: the short way, where only ids are wanted.
     if not options.bookie and not options.metadata:
         # The ids are names of nodes: no record need be read.
         async for ledger_id in all_ledgers(cluster.coordination):

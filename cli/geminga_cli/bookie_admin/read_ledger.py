@@ -97,6 +97,8 @@ class _LedgerReader:
         # reader by the rules would refuse these entries.
         beyond = self._extent.entry_ids(max(first, self._extent.confirmed + 1), last)
         metadata = self._stored.metadata
+        # A copy of each entry from every bookie of its write set is in memory at once: so many
+        # entries that this stays within ENTRIES_AT_ONCE_MAX copies.
         for some in portions(beyond, max(ENTRIES_AT_ONCE_MAX // metadata.write_quorum, 1)):
             # A good copy of each entry, from any bookie; if there is none, the first bad one.
             quorum = quorum_of(self._stored.ledger_id, metadata)

@@ -40,11 +40,13 @@ def make_archive(jars: Path, java: Java, target: Path) -> None:
     with tempfile.TemporaryDirectory(dir=jars, prefix=".training-") as name:
         directory = Path(name)
         try:
-            # The port is held while Java uses it: Java sets SO_REUSEADDR, so it can listen beside
-            # the holder.
+            # Stage 1: the list. The port is held while Java uses it: Java sets SO_REUSEADDR, so it
+            # can listen beside the holder.
             with ReservedPort(HOST, 0) as reserved:
                 settings = ZooKeeperSettings(directory / "data", HOST, reserved.port)
                 asyncio.run(_list_classes(jars, java, settings, directory))
+            # Stage 2: write the classes on the list into the archive. This JVM starts no server; it
+            # ends by itself.
             command = command_line(
                 java.executable,
                 jars,

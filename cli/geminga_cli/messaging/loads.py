@@ -44,6 +44,8 @@ class MessagesMissing(GemingaError):
     code: ClassVar[str] = "MessagesMissing"
 
 
+#     begin                  warmup_time                test_duration
+#       ├── not counted ──────────┼──────── measured ──────────┤ is_over
 class Load:
     """One run: its limits, its meter, and its progress lines.
 
@@ -159,6 +161,7 @@ async def _publish(
 
     ``on_stored`` gets the time, the latency in seconds, and the size of each stored message.
     """
+    # Stage 1: publish until the load is over, in bursts of what is due.
     clock, given = load.clock, load.given
     pace = Pace(rate, clock.monotonic())
     attributes: dict[str, Any] = {"deliver_after": given.delay} if given.delay else {}
@@ -194,6 +197,7 @@ async def _publish(
             await producer.ready()
             producer.send_nowait(payload(), partial(receipt, clock.monotonic()), **attributes)
             pace.add()
+    # Stage 2: all receipts are in; the latencies of the last messages count too.
     await producer.flush()
 
 

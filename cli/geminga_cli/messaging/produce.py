@@ -68,6 +68,8 @@ def schema_option(words: str) -> SchemaOption:
         raise InvalidUse(f"the definition of the {kind} schema cannot be used: {error}") from None
 
 
+# The constructor reads files, keys and schemas, so that every mistake of the command line is
+# reported before the client connects; ``run`` only sends.
 class Production:
     """The messages of one command line. Raises ``InvalidUse``, ``MissingExtra``."""
 
@@ -143,6 +145,8 @@ class Production:
 
 def _schema_and_values(given: argparse.Namespace) -> tuple[Schema[Any] | None, list[Any]]:
     """The schema of the messages, and the values of one round, each of which fits it."""
+    # Stage 1: the bytes of every message.
+    #
     # Texts first, then files, in the order of the command line.
     parts = [
         part
@@ -155,6 +159,7 @@ def _schema_and_values(given: argparse.Namespace) -> tuple[Schema[Any] | None, l
     if not bodies:
         raise InvalidUse("there is nothing to send: -m TEXT or -f FILE")
 
+    # Stage 2: the schema, and the values that these bytes stand for.
     value = schema_option(given.value_schema)
     # Without a schema, the topic keeps the one that it has.
     schema: Schema[Any] | None = None if given.value_schema == "bytes" else value.schema
@@ -169,6 +174,8 @@ def _schema_and_values(given: argparse.Namespace) -> tuple[Schema[Any] | None, l
         values = [(pair_key, each) for each in values]
     elif given.key_value_key is not None or given.key_value_key_file is not None:
         raise InvalidUse("-kvk and -kvkf are for pairs: -kvet says how these are encoded")
+    # Stage 3: try each of them.
+    #
     # A value that does not fit is reported before anything is sent.
     for each in values:
         _read((schema or BytesSchema()).encode, each)

@@ -38,6 +38,8 @@ def run_with_client(given: argparse.Namespace, work: Callable[[Client], Awaitabl
         loop_factory = None
     else:
         loop_factory = uvloop.new_event_loop
+    # The order of the handlers: what ended the work, then what the user did wrong, then what the
+    # cluster refused.
     try:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             runner.run(with_client())

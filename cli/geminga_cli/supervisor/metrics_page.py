@@ -74,6 +74,10 @@ class MetricsPage(Service):
 class _Connection(asyncio.Protocol):
     """One request, one answer, and the end."""
 
+    #     connection_made ──▶ data_received ... ──▶ answer ──▶ connection_lost
+    #         │ too many         │ too long: 431         │ the transport closes when all is sent
+    #         ▼                  ▼
+    #       aborted            answer                 hang_up: the time is over
     def __init__(self, page: MetricsPage) -> None:
         self._page = page
         # None before the connection is made, and after it is lost.

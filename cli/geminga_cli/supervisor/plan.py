@@ -75,6 +75,8 @@ class PortReservations:
         # Reserved sockets are bound and do not listen: a part can bind the same port beside them.
         self._held: list[ReservedPort] = []
         self._ports: dict[str, PartPorts] = {}
+        # Ports are reserved in the order in which people know them. All of them or none: the first
+        # that is taken releases those before it.
         try:
             # Before any part has started: a port that is taken ends the command at once.
             for name in settings.entrances:

@@ -56,6 +56,7 @@ class Process:
             # O_APPEND, because ``shorten_log`` empties the file under the child.
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             output = os.open(command.log_file, flags, 0o644)
+        # Stage 2: the process itself.
         try:
             self._popen = subprocess.Popen(  # noqa: S603 - our own words only
                 command.words,

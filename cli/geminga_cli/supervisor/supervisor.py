@@ -74,6 +74,13 @@ class Launched:
     orders: Sequence[Order]
 
 
+# Where facts come from, and what becomes of them:
+#
+#     a process ends      ── _watch ───────────┐
+#     a part is ready     ── _follow, _ready ──┤
+#     a part is silent    ── _follow ──────────┼──▶ Fleet ──▶ orders ──▶ _carry_out ──▶ processes
+#     time has passed     ── _timer ───────────┤
+#     a signal, a command ── stop, _obey ──────┘
 class Supervisor(Service):
     """Keeps the parts running until it is told to stop; ``run`` returns when all have ended.
 
@@ -370,6 +377,7 @@ class Supervisor(Service):
 
     def _greet(self, session: PartSession) -> None:
         """A process has connected: accept it if it is one that we started."""
+        # The pid is the one that the process names in its first message.
         for name, process in self._processes.items():
             if process.pid == session.pid:
                 self._sessions[name] = session

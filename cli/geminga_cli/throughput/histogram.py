@@ -21,6 +21,7 @@ _BITS = 8
 _HALF = 1 << (_BITS - 1)
 # 2 ** 40 microseconds are twelve days; longer durations count as that.
 _SHIFTS_MAX = 40 - _BITS
+# Two halves for the values without a shift, and one for each shift.
 _BUCKETS = (_SHIFTS_MAX + 2) * _HALF
 VALUE_MAX_US = (1 << 40) - 1
 

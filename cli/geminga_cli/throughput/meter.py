@@ -51,6 +51,7 @@ class Meter:
 
     def __init__(self, begin_s: float) -> None:
         self._begin_s = begin_s
+        # Both count the same messages; ``_period`` is replaced at each progress line.
         self.whole = Figures(begin_s)
         self._period = Figures(begin_s)
 

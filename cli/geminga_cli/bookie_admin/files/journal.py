@@ -30,6 +30,7 @@ def journal_findings(path: str, file: Content, ledger_id: int | None = None) -> 
 
     Raises ``UnknownFormat`` for a whole file of another kind, ``OSError``.
     """
+    # Stage 1: the header of the file.
     head = file.read(0, layout.FILE_HEADER_BYTES)
     header = layout.decode_file_header(path, head)
     if header is None:
@@ -44,8 +45,8 @@ def journal_findings(path: str, file: Content, ledger_id: int | None = None) -> 
         words = f"journal {header.number}, made at {header.created_ms} ms"
         yield Finding(0, "header", words, {"number": header.number, "created": header.created_ms})
 
-    # ``offset`` grows in every round: to the next header that is found, or by the size that a sound
-    # header announces.
+    # Stage 2: group after group. ``offset`` grows in every round: to the next header that is found,
+    # or by the size that a sound header announces.
     offset = layout.FILE_HEADER_BYTES
     # The number of the next group; 0 where it is unknown, at the beginning and after damage.
     expected = 0

@@ -88,6 +88,7 @@ class LedgerVerdict:
             may_lack = self.metadata.state is not LedgerState.CLOSED and (
                 entry_id > self.extent.confirmed or good[entry_id] >= self.metadata.ack_quorum
             )
+            # A copy that is there and damaged is always wrong, also in an open ledger.
             is_wrong = not (copy.flaw is Flaw.ABSENT and may_lack)
             # Faults of one kind on one bookie become one line, with their entries as ranges.
             fault = Fault(bookie_id, copy.flaw, is_wrong)

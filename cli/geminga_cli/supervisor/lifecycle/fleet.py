@@ -36,6 +36,8 @@ from geminga_cli.supervisor.lifecycle.orders import (
     Thaw,
 )
 
+# With these two, a part that always fails is started after 0.1, 0.2, 0.4 ... 6.4 s, and from the
+# eighth failure on every 10 s.
 RESTART_FIRST_S = 0.1
 RESTART_LIMIT_S = 10.0
 # A part that was ready for this long was healthy: its next failure counts as the first one. That is
@@ -113,6 +115,8 @@ class Fleet:
     _failed: str | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
+        # A part can only need parts in front of it, so the order has no circle: ``_releases`` comes
+        # to every part, and stopping from the end never stops what a running part needs.
         self._parts = {}
         for rules in self.rules:
             assert all(name in self._parts for name in rules.needs)
@@ -206,6 +210,7 @@ class Fleet:
         # A report may come after the order to kill the process, or for one that was stopped.
         if part.phase is not Phase.STARTING:
             return []
+        # A part that became ready may be what others wait for.
         part.phase, part.since_s = Phase.READY, now_s
         orders = self._releases(now_s)
         if not self._is_announced and all(p.phase is Phase.READY for p in self._parts.values()):
@@ -235,8 +240,10 @@ class Fleet:
             # The same request once more, not an impatient user.
             if now_s - self._stop_began_s < STOP_REPEATS_WITHIN_S:
                 return []
-            # Also what was asked to stop a moment ago, and what its turn has not reached yet.
+            # Also the parts that were asked to stop, and those whose turn has not come yet.
             return [Kill(name, IMPATIENCE) for name, part in self._parts.items() if part.runs]
+        # From here on nothing is started, released or restarted: every way to a ``Start`` asks for
+        # this.
         self._stop_began_s = now_s
         for part in self._parts.values():
             # What waits for its next start has no process: it has ended as it is.
