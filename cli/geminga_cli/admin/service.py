@@ -175,6 +175,8 @@ class AdminService:
         # The fragment of a URL, if a redirect has one, is for browsers.
         target = parts.path + (f"?{parts.query}" if parts.query else "")
         try:
+            # After an answer that closes its connection, http.client opens it again for the next
+            # request.
             connection = self._open.get((parts.scheme, parts.netloc))
             if connection is None:
                 timeout_s = self._timeout_s

@@ -57,6 +57,7 @@ def main(arguments: Sequence[str]) -> int:
             # settings of them.
             return geo.run(settings, arguments[1:])
         return standalone.run(settings, file)
+    # Every other word asks a supervisor that runs already.
     options = make_parser().parse_args(arguments)
 
     import asyncio  # noqa: PLC0415 - not for --help

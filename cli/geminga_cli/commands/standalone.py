@@ -75,6 +75,8 @@ def run(settings: StandaloneSettings, file: PartsFile) -> int:
     # What a supervisor that was killed has left behind is no longer true.
     EndpointsFile(settings.data_directory).remove()
     raise_limit()  # of open files; before the parts are started, which inherit it
+    # From here on processes run. Until ``supervise`` watches them, they end with this process
+    # (``process``).
     fleet = Fleet([part.rules for part in plan.parts.values()])
     # The fleet decides here as it does later: only starts can be carried out without an event loop.
     orders = fleet.begin(clock.monotonic())

@@ -116,6 +116,8 @@ def size_words(size_bytes: int) -> str:
 
 def ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
     """The first and the last number of each run without a gap; the numbers must rise."""
+    # ``first`` is None before the first number only; from then on ``first`` to ``last`` is the run
+    # that is not yielded yet.
     first: int | None = None
     last = 0
     for number in numbers:

@@ -28,6 +28,7 @@ READY_ANSWER = b"Zookeeper version"
 
 async def ask(host: str, port: int, word: str, *, timeout_s: float = ANSWER_TIMEOUT_S) -> bytes:
     """The whole answer to a four-letter word; raises ``OSError``, ``TimeoutError`` among them."""
+    # The limit is for the whole exchange: connecting, asking and the last byte of the answer.
     async with asyncio.timeout(timeout_s):
         reader, writer = await asyncio.open_connection(host, port)
         try:

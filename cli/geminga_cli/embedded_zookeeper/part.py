@@ -101,6 +101,9 @@ async def serve(
             )
         )
         try:
+            # A stop ends this by cancellation: ``run_part`` cancels ``serve`` when it is asked to
+            # stop, which reaches both tasks. Without that the group would wait for Java, which has
+            # not been asked to end yet.
             async with asyncio.TaskGroup() as group:
                 # Either task ends the group by raising: Java that is not ready in time, or that
                 # ended.

@@ -55,6 +55,7 @@ async def consume(client: Client, given: argparse.Namespace, clock: Clock, show:
         opened = await client.consumer(topics, given.subscription_name, **options)
     except ValueError as error:  # of the client's arguments, which are the user's options
         raise InvalidUse(str(error)) from None
+    # Closing the consumer sends the acknowledgements that are still grouped.
     async with opened as consumer:
         if given.start_timestamp:
             # By publish time, for the whole subscription: its other consumers begin anew there too.

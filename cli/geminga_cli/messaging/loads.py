@@ -131,6 +131,7 @@ async def produce(client: Client, load: Load) -> None:
     options = _producer_options(given)
     # The same for all messages, and made once: making random bytes would be what is measured.
     payload = bytes(load.random.choices(_LETTERS, k=given.size))
+    # All producers are open before the first message is sent: opening them is not measured.
     async with AsyncExitStack() as stack:
         producers = [
             await stack.enter_async_context(client.producer(topic, **options))

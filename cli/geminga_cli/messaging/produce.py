@@ -76,6 +76,9 @@ class Production:
     def __init__(self, given: argparse.Namespace) -> None:
         self._given = given
         self._stored = 0
+        # ``_stored`` and ``_failure`` are written by ``note`` alone, which the client calls between
+        # two steps of ``run``.
+        #
         # The first failure of a message, which ends the command.
         self._failure: ClientError | None = None
         # The values of one round.

@@ -29,6 +29,8 @@ def run_with_client(given: argparse.Namespace, work: Callable[[Client], Awaitabl
         assert task is not None
         # The runner itself does so for SIGINT.
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        # Leaving the block closes every producer and consumer that ``work`` has left open, also
+        # when ``work`` was cancelled.
         async with connect(given.url, **connect_arguments(given)) as client:
             await work(client)
 

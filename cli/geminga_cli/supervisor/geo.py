@@ -100,6 +100,8 @@ def options_of(settings: ClusterSettings, arguments: Sequence[str], index: int) 
         "--bookie-port": settings.bookie_port,
         "--zookeeper-port": settings.zookeeper_port,
     }
+    # With 100 ports between clusters, each has room for PARTS_MAX parts of a kind that take ports
+    # in a row.
     own = {option: port + index * PORTS_APART if port else 0 for option, port in ports.items()}
     return [
         *arguments,
@@ -187,6 +189,7 @@ async def _make_ready(members: Sequence[Member], *, is_shared: bool) -> None:
 async def _wait_ready(member: Member) -> None:
     assert member.process.stdout is not None
     # Reading goes no further than READY: a member prints little after it, which fits into the pipe.
+    # Where the output ends before READY, the member has ended.
     async for line in member.process.stdout:
         words = line.decode().split()
         if words[:1] == [READY]:

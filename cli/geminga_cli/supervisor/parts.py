@@ -108,7 +108,8 @@ class PythonPart:
         """Start the process; it imports its modules and then waits at its gate."""
         if self.log_file is not None:
             self.log_file.parent.mkdir(exist_ok=True)
-        # The gate of the process before, if there was one.
+        # The gate of the process before, if there was one. That process has ended, so closing its
+        # gate changes nothing for it.
         if self.gate is not None:
             self.gate.close()
             self.gate = None  # making another one fails where descriptors are used up

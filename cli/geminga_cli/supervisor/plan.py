@@ -142,6 +142,8 @@ class Plan:
     - The parts keep the descriptors ``inherited``, which are the locks of the data.
     """
 
+    # The order of the constructor is the order of dependence: ZooKeeper, bookies, brokers, proxies,
+    # functions workers. ``Fleet`` starts all of them at once, and stops them from the end.
     def __init__(
         self,
         settings: StandaloneSettings,
@@ -244,6 +246,8 @@ class Plan:
         return part
 
 
+# The functions below make options and nothing else: what a part is told is tested without starting
+# it.
 def bookie_options(
     settings: StandaloneSettings, name: str, ports: PartPorts, zookeeper: str
 ) -> Mapping[str, str]:

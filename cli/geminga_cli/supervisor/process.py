@@ -58,6 +58,8 @@ class Process:
             output = os.open(command.log_file, flags, 0o644)
         # Stage 2: the process itself.
         try:
+            # The descriptors in ``inherited`` stay open in the child under the same numbers, and
+            # all others are closed there (``close_fds``).
             self._popen = subprocess.Popen(  # noqa: S603 - our own words only
                 command.words,
                 env=command.environment,

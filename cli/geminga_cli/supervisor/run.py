@@ -98,6 +98,8 @@ async def _supervise(plan: Plan, fleet: Fleet, launched: Launched) -> str | None
         hang_limit_s=settings.hang_limit_s,
         log_level=settings.log_level,
     )
+    # Entering it releases the first parts; leaving it closes the control channel, the metrics page
+    # and the signal handlers.
     async with supervisor:
         if settings.stop_with_input and is_stream():
             stop_at_end_of_input(loop, supervisor.stop)

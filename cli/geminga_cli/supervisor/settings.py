@@ -38,6 +38,8 @@ PROXY = "proxy"
 FUNCTIONS_WORKER = "functions-worker"
 
 
+# The strings below the fields are the texts of ``--help`` (``commands.parts.settings_help``),
+# comments above them are for readers of the code.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandaloneSettings:
     """Settings of a standalone.
@@ -281,6 +283,8 @@ def with_bookies_of_data(settings: SettingsT) -> SettingsT:
 
 # The settings of parts that the supervisor decides, and the setting of its own that does so; empty:
 # there is none, it chooses by itself.
+# A new setting of a part that the supervisor gives as an option belongs here, too: otherwise the
+# file could set it, and the option would overrule the file in silence.
 DECIDED: Mapping[str, Mapping[str, str]] = {
     ZOOKEEPER: {
         # All of it but Java's heap: the supervisor starts Java itself.

@@ -124,7 +124,8 @@ class Supervisor(Service):
         self.returncodes: dict[str, int] = {}
         # The control connection of each part whose process has connected.
         self._sessions: dict[str, PartSession] = {}
-        # The addresses of each part that was ready at least once, also while it is restarted.
+        # The addresses of each part that was ready at least once, also while it is restarted: the
+        # endpoints file does not lack a part for the moment of a restart.
         self._endpoints: dict[str, PartEndpoints] = {}
         self._restarts: Counter[str] = Counter()
         # Whether all parts have been ready at once.
@@ -276,6 +277,8 @@ class Supervisor(Service):
             # Nothing is awaited between the launch and the entry in ``_processes``: a process that
             # connects to the control channel is always found there.
             process = self._parts[name].launch()
+        # The fleet counts this as a failure of the part, and orders a restart or gives the part up;
+        # the supervisor itself goes on.
         except OSError as error:  # a full disk, no memory, too many processes
             log.warning("part could not be launched", extra={"child": name, "reason": str(error)})
             return self._fleet.not_launched(name, self._clock.monotonic())
@@ -400,6 +403,8 @@ class Supervisor(Service):
         # Silent looks are counted, not seconds: after a laptop slept, or a debugger stopped all of
         # these processes, every part has been silent for long and none of them hangs.
         silent_looks = 0
+        # A look is a ping and a wait; anything that the part sends during the wait makes it count
+        # as alive.
         while session.is_open and silent_looks < LOOKS_PER_LIMIT:
             session.ping()
             await asyncio.sleep(self._hang_limit_s / LOOKS_PER_LIMIT)

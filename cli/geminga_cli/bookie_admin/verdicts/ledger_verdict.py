@@ -28,6 +28,7 @@ def wanted_copies(
     metadata: LedgerMetadata, quorum: Quorum, entry_ids: Iterable[int]
 ) -> Iterator[tuple[str, int]]:
     """Yield ``(bookie id, entry id)`` for every copy that these entries should have."""
+    # ``ensemble_of`` again for each entry: an ensemble change may lie between any two of them.
     for entry_id in entry_ids:
         ensemble = metadata.ensemble_of(entry_id)
         for place in quorum.write_set(entry_id):
