@@ -93,6 +93,7 @@ class ConfigOption:
     def set_in(self, config: Config, given: Given) -> None:
         """Set the member, if the option is given, and the command has it at all."""
         # A switch that is not given is False.
+        # ``dev`` leaves some options out, so the attribute may be missing.
         value = getattr(given, attribute_of(self.argument), None)
         if value is None or (value is False and self.argument.read is None):
             return
@@ -172,6 +173,8 @@ class Kind:
 
 def names_of(word: str) -> tuple[Argument, ...]:
     """The options that name one of a kind."""
+    # No defaults here: an option that is not given must not overwrite what the config file has.
+    # ``set_name`` adds the defaults last.
     return (
         option("--tenant", metavar="TENANT", help=f"the {word}'s tenant (default: {TENANT})"),
         option(

@@ -92,6 +92,7 @@ def main(arguments: Sequence[str]) -> int:
         answer = ask(port, probe.question)
         if answer.startswith(probe.yes):
             return 0
+        # After the attempt and not before it: what is reported is the newest answer.
         if time.monotonic() >= deadline_s:
             print(f"geminga: the {part} is not healthy: {last_line(answer)}", file=sys.stderr)
             return EXIT_UNHEALTHY
@@ -119,6 +120,8 @@ def ask(port: int, question: bytes) -> bytes:
             connection.sendall(question)
             with connection.makefile("rb") as answer:
                 return answer.read()
+    # The reason is returned in place of an answer: it begins with no part's ``yes``, and its last
+    # line is what is printed.
     except OSError as error:
         return f"{HOST}:{port}: {error}".encode()
 

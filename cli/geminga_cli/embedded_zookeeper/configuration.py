@@ -73,6 +73,7 @@ def configuration_text(
     # accept.
     connections_max = min(connections_max, CONNECTIONS_MAX)
     return "\n".join(
+        # One server without ``server.N`` lines: ``MAIN_CLASS`` then runs it alone.
         (
             f"dataDir={settings.data_directory}",
             f"clientPort={settings.port}",
@@ -118,6 +119,8 @@ def java_options(settings: ZooKeeperSettings) -> list[str]:
         # Until the server is ready, it logs a null pointer, with its trace, for each ``srvr``.
         f"{logging}.org.apache.zookeeper.server.ServerCnxn.level=FATAL",
         "-Dzookeeper.jmx.log4j.disable=true",
+        # ``forceSync=no`` leaves out the fsync of the transaction log before a change is
+        # acknowledged.
         f"-Dzookeeper.forceSync={'yes' if settings.is_synced else 'no'}",
         f"-Dzookeeper.preAllocSize={LOG_STEP_KIB}",
         f"-Dzookeeper.snapCount={CHANGES_PER_SNAPSHOT}",

@@ -71,6 +71,8 @@ def jars_of_installed_pyspark() -> Path | None:
 
 def download_archive(environment: Mapping[str, str], directory: Path) -> Path:
     """Download the archive into ``directory`` with pip. Raises ``SetupFailed``."""
+    # Before the download: pip would fail near its end, with a message that does not say how much is
+    # needed.
     free_bytes = shutil.disk_usage(directory).free
     if free_bytes < DISK_BYTES_NEEDED:
         raise SetupFailed(

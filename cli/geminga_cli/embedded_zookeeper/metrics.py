@@ -38,6 +38,8 @@ def prometheus_text(mntr: bytes) -> str:
         name for name in values if (parts := SUMMARY_PREFIX.match(name)) and parts[2] in summaries
     }
     lines: list[str] = []
+    # Everything that is no member of a summary is a gauge: ``mntr`` does not tell which values only
+    # grow.
     for name in sorted(values.keys() - members):
         lines += [f"# TYPE {name} gauge", f"{name} {values[name]}"]
     for name in sorted(summaries):

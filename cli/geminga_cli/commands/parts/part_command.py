@@ -73,6 +73,8 @@ def make_parser(part: str, config_class: type[Any], pages: HelpPages) -> Setting
         )
         short = SHORT_OPTIONS.get(setting.name)
         names = (short, setting.option) if short else (setting.option,)
+        # ``dest`` is the setting's whole name, dots included: ``load_config`` takes the values by
+        # it.
         action = parser.add_argument(*names, dest=setting.name, **how)
         parser.explain(action, setting)
     return parser

@@ -164,6 +164,8 @@ class SettingsParser(argparse.ArgumentParser):
                 names_elsewhere.insert(0, f"setting {setting.name}")
             if in_full and setting.upstream is not None:
                 names_elsewhere.append(f"in {setting.upstream.of} {setting.upstream.name}")
+            # The default in the class, not the value that holds: the help reads no file and no
+            # environment.
             default = default_words(setting.default)
             text = f"{does} (default: {default}; {'; '.join(names_elsewhere)})"
             action.help = text.strip().replace("%", "%%")  # argparse formats it with %
