@@ -97,6 +97,8 @@ class Operation:
 
 def path(template: str, given: Given) -> str:
     """``template`` with the arguments in place of their ``{names}``, encoded for a URL."""
+    # "{topic}/subscription/{subscription}" becomes
+    # persistent/public/default/orders/subscription/a%2Fb.
     values: dict[str, str] = {}
     # A name appears as often as it stands in the template; a piece of plain text at the end has
     # None.

@@ -28,6 +28,8 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator
 
     A cell that is None is shown as ``-``.
     """
+    #     bookie   mode      free
+    #     b1:3181  writable  75.7 GB        a column of words: "75.7 GB" is no number
     cells = [[NOTHING if cell is None else plain_text(str(cell)) for cell in row] for row in rows]
     titles = [plain_text(heading) for heading in headings]
     # ``strict`` refuses a row with another number of cells than there are headings: that is our own

@@ -37,6 +37,10 @@ HOST = "127.0.0.1"
 def make_archive(jars: Path, java: Java, target: Path) -> None:
     """Write the archive for this JVM, in one step at the end. Raises ``SetupFailed``."""
     # On the disk of the target, so that the rename at the end is one step.
+    #     .training-XXXX/
+    #         zoo.cfg, data/     a server of its own: no other data is touched
+    #         classes            the list that the first JVM writes
+    #         archive            what the second JVM makes of the list; moved to the target
     with tempfile.TemporaryDirectory(dir=jars, prefix=".training-") as name:
         directory = Path(name)
         try:

@@ -166,6 +166,13 @@ def _replaced(destination: Path) -> Generator[tuple[Path, Path]]:
 
     Everything is synced before the rename: after a power cut, ``is_complete`` looks at names only.
     """
+    #     ~/.cache/geminga/
+    #         zookeeper-3.9.5/               the destination
+    #         .zookeeper-3.9.5.PID/          the staging directory
+    #             pyspark-4.3.0.tar.gz       what was downloaded
+    #             jars/                      becomes the destination
+    #             replaced/                  what the destination was before, if anything
+    #
     # Beside the destination: a rename must not cross file systems. With the process id: an
     # interrupted run may have left another.
     staging = destination.with_name(f".{destination.name}.{os.getpid()}")

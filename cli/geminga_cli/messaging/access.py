@@ -33,6 +33,9 @@ def connect_arguments(given: argparse.Namespace) -> dict[str, Any]:
     parameters: Mapping[str, str] = {}
     if kind not in ("", "token"):
         words: str = given.auth_params
+        #     │ tlsCertFile:/a.pem,tlsKeyFile:/a.key
+        #     │ {"tlsCertFile": "/a.pem", "tlsKeyFile": "/a.key"}
+        #
         # Upstream's plugins take either form (``EncodedAuthenticationParameterSupport``).
         if words.startswith("{"):
             parameters = _object(words.encode())

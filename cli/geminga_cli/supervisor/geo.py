@@ -102,6 +102,11 @@ def options_of(settings: ClusterSettings, arguments: Sequence[str], index: int) 
     }
     # With 100 ports between clusters, each has room for PARTS_MAX parts of a kind that take ports
     # in a row.
+    # Of --geo east,west by default, with the store that they share:
+    #
+    #     east  6650  8080  3181  2181
+    #     west  6750  8180  3281  2281
+    #     configuration-store     2381
     own = {option: port + index * PORTS_APART if port else 0 for option, port in ports.items()}
     return [
         *arguments,

@@ -77,6 +77,10 @@ class PortReservations:
         self._ports: dict[str, PartPorts] = {}
         # Ports are reserved in the order in which people know them. All of them or none: the first
         # that is taken releases those before it.
+        # Of a cluster with one proxy, two brokers and two bookies, by default:
+        #
+        #     proxy     6650  8080        broker    6651  8081        broker-2  6652  8082
+        #     bookie    3181  any         bookie-2  3182  any         zookeeper 2181
         try:
             # Before any part has started: a port that is taken ends the command at once.
             for name in settings.entrances:

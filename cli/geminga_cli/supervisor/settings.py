@@ -96,6 +96,13 @@ class StandaloneSettings:
     bookies_default: ClassVar[int] = 1
     # Seconds from the beginning of a stop until a part is killed, by kind, in the order in which
     # parts end: each needs those behind it to finish its own work. A user waits 5 s.
+    #
+    #     0 s          1.0          2.0                 3.5          4.5
+    #     ├─ functions, ┤            │                   │            │
+    #     │  proxies    │            │                   │            │
+    #     │   brokers ───────────────┤                   │            │     a kind begins when the
+    #     │     bookies ─────────────────────────────────┤            │     one before has ended,
+    #     │       ZooKeeper ──────────────────────────────────────────┤     until its own mark
     stop_deadlines_s: ClassVar[Mapping[str, float]] = {
         FUNCTIONS_WORKER: 1.0,
         PROXY: 1.0,

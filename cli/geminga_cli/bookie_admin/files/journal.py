@@ -77,6 +77,9 @@ def journal_findings(path: str, file: Content, ledger_id: int | None = None) -> 
 def _gap(file: Content, offset: int, following: int | None) -> Finding:
     """What lies between ``offset`` and the next group, or the end of the file."""
     end = file.size if following is None else following
+    #     group 7 | bytes that are no group | group 9    damage: something overwrote group 8
+    #     group 7 | zeros                                the file was reserved, and is not full
+    #     group 7 | other bytes                          a crash within a write, or damage
     facts = {"bytes": end - offset}
     size = count_words(end - offset, "byte")
     if following is not None:

@@ -83,6 +83,12 @@ class LedgerVerdict:
             self.counts.setdefault(bookie_id, Counter())[copy.flaw] += 1
             if copy.flaw is None:
                 continue
+            #                                  absent                          damaged, unreadable
+            #     closed ledger                wrong                           wrong
+            #     open, known confirmed        wrong if fewer than the ack     wrong
+            #                                  quorum have the entry
+            #     open, beyond confirmed       in order                        wrong
+            #
             # In an open ledger, a missing copy may be in order.
             # A closed ledger has no such excuse: recovery and re-replication have to bring every
             # entry to its whole write set.

@@ -293,6 +293,13 @@ class Fleet:
 
     def _lost(self, name: str, now_s: float, *, is_hopeless: bool) -> list[Order]:
         """The part has no process any more: start it again, leave it down, or stop everything."""
+        # The first of these that holds decides:
+        #
+        #     a stop has begun                 ──▶ ENDED; the next kind may be asked to stop
+        #     an operator keeps it down        ──▶ DOWN
+        #     the cluster was never ready, and ──▶ ENDED; everything stops (``StartFailed``)
+        #       it failed three times, or said that it is hopeless
+        #     otherwise                        ──▶ WAITING, for a pause that doubles
         part = self._parts[name]
         # The supervisor reports each end once: a part without a process cannot lose one.
         assert part.runs
