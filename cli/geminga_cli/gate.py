@@ -19,6 +19,12 @@ from importlib import import_module
 GATE_VARIABLE = "GEMINGA_GATE_DESCRIPTOR"
 
 
+#     supervisor                         part
+#     os.pipe ── the read end ──────────▶ inherits it (GEMINGA_GATE_DESCRIPTOR)
+#     closes its copy                     imports its modules, then reads one byte: waits
+#     writes "\n" when the needs           the byte: it begins to serve
+#       of the part are ready
+#     dies                                the end of the pipe: it ends
 class Gate:
     """The supervisor's side, shut at first."""
 
@@ -59,6 +65,7 @@ def pass_gate(environment: Mapping[str, str], modules: Sequence[str]) -> bool:
     # This is what makes waiting worthwhile.
     for name in modules:
         import_module(name)
+    # One byte, or the end of the pipe; the read waits for either.
     entrance = int(descriptor)
     try:
         return os.read(entrance, 1) != b""

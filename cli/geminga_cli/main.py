@@ -97,6 +97,7 @@ PARTS = ("broker", "bookie", "proxy", "functions-worker", "autorecovery")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command named first; returns the exit code."""
+    # Stage 1: what needs no command.
     words = list(sys.argv[1:] if arguments is None else arguments)
     # Without words: the usage, and no error. It is what a new user types first.
     name = words[0] if words else "--help"
@@ -109,6 +110,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name in ("--version", "version"):
         print(f"geminga {version('geminga')}")
         return 0
+    # Stage 2: the command. Its module is imported in ``run`` and not before, so that a mistake in
+    # the name costs nothing.
     command = COMMANDS.get(name)
     if command is None:
         wrong = f"there is no command {name!r}"
@@ -122,6 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def help_words(name: str, rest: Sequence[str]) -> list[str]:
     """The arguments with which the command ``name`` prints its help, or a part of it."""
+    # The help of a part's settings is long; SUBJECT picks one section of it.
     if rest and name in PARTS:
         return ["--help-all", *rest]
     return [*rest, "--help"]

@@ -34,6 +34,8 @@ class ReservedPort:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         try:
+            # Linux lets several sockets with SO_REUSEADDR bind one address as long as none of them
+            # listens. This one never does.
             # Both sides must set it: the holder, and the program that listens later.
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._socket.bind((host, port))

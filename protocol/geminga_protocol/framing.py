@@ -43,6 +43,8 @@ class FrameReader:
         # May be changed at any time; the new limit holds for the pieces that are fed after it.
         self.frame_bytes_max = frame_bytes_max
         # Bytes of the unfinished frame, its size field included; 0 between two frames. Read only.
+        # Between two calls of ``feed``, ``held_bytes`` is less than ``_wanted_bytes``: otherwise
+        # the frame would have been complete, and returned.
         self.held_bytes = 0
         # The pieces that these bytes came in, or several of them joined.
         self._chunks: list[bytes] = []
@@ -63,6 +65,8 @@ class FrameReader:
         Raises ``OversizedFrame`` as soon as the size is known. Complete frames in the same piece
         are lost then, as if the connection had broken before they arrived.
         """
+        # Stage 1: the beginning of a frame is held. The piece either does not complete it and is
+        # put beside the others, or all of them become one buffer, in which the frame starts at 0.
         if self.held_bytes:
             self._hold(chunk)
             if self.held_bytes < self._wanted_bytes:
@@ -70,6 +74,9 @@ class FrameReader:
             chunk = b"".join(self._chunks)
             self._chunks.clear()
             self.held_bytes = self._loose_chunks = 0
+        # Stage 2: from here on ``chunk`` begins with the size of a frame, and nothing is held. In
+        # most cases it is the very object that the socket returned, so that nothing was copied so
+        # far.
         frame_bytes_max = self.frame_bytes_max
         read_size = FRAME_SIZE.unpack_from
         bounds: Bounds = []
@@ -88,6 +95,8 @@ class FrameReader:
                 break
             bounds.append((start, end))
             position = end
+        # Stage 3: the rest is the beginning of the next frame. It is copied out, because a slice
+        # that kept the whole piece alive would hold more memory than ``frame_bytes_max`` allows.
         self._wanted_bytes = wanted_bytes
         if position < buffer_bytes:
             self._hold(chunk[position:])
@@ -97,6 +106,8 @@ class FrameReader:
         self._chunks.append(chunk)
         self.held_bytes += len(chunk)
         self._loose_chunks += 1
+        # Only the pieces that are still loose are joined: those before them were joined already,
+        # and joining these again would copy a large frame once for each 256 pieces.
         if self._loose_chunks == LOOSE_CHUNKS_MAX:
             self._chunks[-LOOSE_CHUNKS_MAX:] = [b"".join(self._chunks[-LOOSE_CHUNKS_MAX:])]
             self._loose_chunks = 0

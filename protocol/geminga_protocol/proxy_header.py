@@ -71,12 +71,16 @@ def read_proxy_header(stream: bytes) -> ProxyHeader | None:
 
 def _read_v1(stream: bytes) -> ProxyHeader | None:
     end = stream.find(V1_END, 0, V1_BYTES_MAX)
+    # The line may not have arrived as a whole. With the longest possible line and no end in it, it
+    # is no header, and the caller need not wait (or hold bytes) any longer.
     if end < 0:
         if len(stream) >= V1_BYTES_MAX:
             raise WireError("a PROXY header of version 1 has no end")
         return None
     size_bytes = end + len(V1_END)
     words = stream[:end].decode("latin-1").split(" ")
+    # The balancer does not name its client. The specification tells receivers to ignore whatever
+    # stands between this word and the end of the line.
     if words[1] == "UNKNOWN":
         return ProxyHeader(size_bytes)
     if words[1] not in ("TCP4", "TCP6") or len(words) != 6:
@@ -88,14 +92,19 @@ def _read_v1(stream: bytes) -> ProxyHeader | None:
 
 
 def _read_v2(stream: bytes) -> ProxyHeader | None:
+    # The signature alone is 12 of the 16 bytes.
     if len(stream) < V2_HEAD.size:
         return None
     _, command, family, rest_bytes = V2_HEAD.unpack_from(stream)
     if command not in (LOCAL, PROXY) or rest_bytes > V2_REST_BYTES_MAX:
         raise WireError(f"not a PROXY header: command {command:#x}, {rest_bytes} bytes")
     size_bytes = V2_HEAD.size + rest_bytes
+    # All extensions are awaited and skipped with the addresses: the stream of the client begins
+    # behind them.
     if len(stream) < size_bytes:
         return None
+    # A family that is not in the table (unspecified, or a UNIX socket) has no IP address to name.
+    # The header is valid nevertheless.
     address_bytes = ADDRESS_BYTES.get(family >> 4)
     if command == LOCAL or address_bytes is None:
         return ProxyHeader(size_bytes)

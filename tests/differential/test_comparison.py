@@ -38,7 +38,7 @@ def test_lines_that_are_meant_to_differ_may_be_more_or_fewer() -> None:
 
 def test_a_meant_difference_that_was_never_recorded_is_a_mistake() -> None:
     with pytest.raises(AssertionError, match="recorded nowhere"):
-        expected(RECORDED, [Wanted("nobody said that", "ours", "a reason")])
+        expected(RECORDED, [Wanted("a line that was never recorded", "ours", "a reason")])
 
 
 @pytest.mark.parametrize(

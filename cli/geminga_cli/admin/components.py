@@ -93,6 +93,7 @@ class ConfigOption:
     def set_in(self, config: Config, given: Given) -> None:
         """Set the member, if the option is given, and the command has it at all."""
         # A switch that is not given is False.
+        # ``dev`` leaves some options out, so the attribute may be missing.
         value = getattr(given, attribute_of(self.argument), None)
         if value is None or (value is False and self.argument.read is None):
             return
@@ -172,6 +173,8 @@ class Kind:
 
 def names_of(word: str) -> tuple[Argument, ...]:
     """The options that name one of a kind."""
+    # No defaults here: an option that is not given must not overwrite what the config file has.
+    # ``set_name`` adds the defaults last.
     return (
         option("--tenant", metavar="TENANT", help=f"the {word}'s tenant (default: {TENANT})"),
         option(
@@ -197,6 +200,7 @@ def set_name(config: Config, given: Given) -> None:
         if given.tenant or given.namespace or given.name:
             raise InvalidUse("--fqfn and --tenant, --namespace, --name do not go together")
         config["tenant"], config["namespace"], config["name"] = parts
+    # Of the command line, which overwrites what the config file has.
     for member in ("tenant", "namespace", "name"):
         if getattr(given, member) is not None:
             config[member] = getattr(given, member)
@@ -268,6 +272,8 @@ def submits(kind: Kind, method: str, *, is_new: bool) -> Do:
 
     def do(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSON
         # The name comes after ``completed``: a module may give the name of its class.
+        # The order of what counts: options, then the config file, then the package, then upstream's
+        # defaults.
         config = given_config(kind, given)
         if is_new:
             config = kind.completed(config)

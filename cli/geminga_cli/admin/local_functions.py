@@ -48,6 +48,8 @@ def localrun(kind: Kind, given: Given) -> None:
     # A built-in one has its code in this installation.
     file = None if package.startswith(BUILT_IN) else Path(package)
     with TemporaryDirectory(prefix="geminga-") as directory:
+        # Here the package is unpacked and its environment is made, which may take minutes; each
+        # ``start`` is quick.
         run = _Runner(Path(directory), kind, config, file, given, is_shown=False)
         with run.start() as process:
             try:
@@ -70,6 +72,8 @@ def dev(kind: Kind, given: Given) -> None:
         raise InvalidUse(f"{given.file} should be a module: FILE.py")
     with TemporaryDirectory(prefix="geminga-") as directory, suppress(KeyboardInterrupt):
         run = _Runner(Path(directory), kind, config, given.file, given, is_shown=True)
+        # One round for each version of the files. ``finally`` ends the process of a round also at
+        # Ctrl-C, so two versions never run at the same time.
         while True:
             # Before the start: a file that is saved during it causes another one.
             seen = versions(given.file)

@@ -19,6 +19,12 @@ Show = Callable[[Any], Iterable[str]]
 Read = Callable[[str], Any]
 
 
+# From a row of ``OPERATIONS`` to an answer:
+#
+#     Operation ── arguments ──▶ argparse ──▶ Given ── does ──▶ REST ──▶ answer ── shows ──▶ lines
+#
+# The rows are made when the module of a group is imported; only the one that was asked for becomes
+# a parser.
 @dataclass(frozen=True, slots=True)
 class Argument:
     """One argument of a command, as argparse needs it."""
@@ -91,7 +97,11 @@ class Operation:
 
 def path(template: str, given: Given) -> str:
     """``template`` with the arguments in place of their ``{names}``, encoded for a URL."""
+    # "{topic}/subscription/{subscription}" becomes
+    # persistent/public/default/orders/subscription/a%2Fb.
     values: dict[str, str] = {}
+    # A name appears as often as it stands in the template; a piece of plain text at the end has
+    # None.
     for _, name, _, _ in Formatter().parse(template):
         if name is not None:
             value = getattr(given, name)

@@ -75,6 +75,9 @@ class AdminService:
         self._timeout_s = timeout_s
         # Java's endpoints answer text or JSON, and refuse a request that takes only the other.
         self._headers = {"Accept": "*/*", **_authorization(auth_params)}
+        # Only this thread uses them, one request at a time: each answer is read to its end before
+        # the next request goes out.
+        #
         # By scheme and ``host:port``: connections that are kept for the next request.
         self._open: dict[tuple[str, str], http.client.HTTPConnection] = {}
 
@@ -155,6 +158,8 @@ class AdminService:
             if status // 100 != 3:
                 break
             url = urljoin(url, headers.get("location", url))
+            # The credentials go along to the broker that the answer names: it is of the same
+            # cluster.
             status, headers, answered = self._once(method, url, body, into)
         if status // 100 == 2:
             return Answer(headers, answered)
@@ -167,8 +172,11 @@ class AdminService:
         headers = dict(self._headers)
         if body is not None:
             headers |= {"Content-Type": body.media_type, "Content-Length": str(body.size_bytes())}
+        # The fragment of a URL, if a redirect has one, is for browsers.
         target = parts.path + (f"?{parts.query}" if parts.query else "")
         try:
+            # After an answer that closes its connection, http.client opens it again for the next
+            # request.
             connection = self._open.get((parts.scheme, parts.netloc))
             if connection is None:
                 timeout_s = self._timeout_s
@@ -184,6 +192,8 @@ class AdminService:
             # sent. Its answer can still be read.
             with suppress(BrokenPipeError, ConnectionResetError):
                 connection.request(method, target, body, headers)
+            # Also after a request that could not be sent to its end: if there is no answer either,
+            # this raises, and the reason is reported as of a broker that does not answer.
             response = connection.getresponse()
             # Only now is the file opened: a refusal must not empty one that is there.
             if into is not None and response.status // 100 == 2:

@@ -87,6 +87,7 @@ def _read(form: re.Pattern[str], units: Mapping[str, int], text: str, what: str)
 
 def words(text: str) -> list[str]:
     """Read words between commas."""
+    # Empty words are left out: "a,,b" and "a, b" are two words each.
     return [word for each in text.split(",") if (word := each.strip())]
 
 

@@ -41,6 +41,8 @@ async def restore_cookie(cluster: Cluster, options: argparse.Namespace) -> int:
                 directory,
                 f"has a {COOKIE_FILE_NAME} already: move it away if it is not the bookie's",
             )
+    # A failure half-way leaves some directories with a cookie and some without. Repeated for the
+    # others alone, the command goes on where it stopped.
     for directory in options.directory:
         with closing(FileDisk(directory, threads=1)) as disk:
             await disk.write_file(COOKIE_FILE_NAME, value)
@@ -61,6 +63,8 @@ async def delete_cookie(cluster: Cluster, options: argparse.Namespace) -> int:
     Raises ``NoCookie``, ``StillRegistered``, ``BookieNeeded``, ``NotConfirmed``.
     """
     bookie_id = options.bookie
+    # Stage 1: nothing may need the bookie any more. Each check reads what is there now; between the
+    # last of them and the deletion only the version of the cookie is guarded.
     _, version = await cookie_text(cluster, bookie_id)
     # Checked first, because it is cheap; the next one reads every ledger's metadata.
     if bookie_id in (await cluster.live_bookies()).all:
@@ -74,6 +78,8 @@ async def delete_cookie(cluster: Cluster, options: argparse.Namespace) -> int:
             f"bookie {bookie_id} is not registered and no ledger is on it. Without its cookie it "
             "cannot start on its directories again"
         )
+    # Stage 2: the deletion.
+    #
     # Only the version that was read: a bookie that starts meanwhile may have rewritten it.
     await cluster.coordination.delete(cookie_path(bookie_id), version=version)
     if options.json:

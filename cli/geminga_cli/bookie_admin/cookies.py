@@ -41,6 +41,7 @@ async def show_cookies(cluster: Cluster, options: argparse.Namespace) -> int:
             sys.stdout.write(value.decode())
         return int(bool(facts["error"]))
 
+    # Without a bookie: the list of all.
     names = await _bookies_with_cookies(cluster)
     limit = asyncio.Semaphore(READS_MAX)
 

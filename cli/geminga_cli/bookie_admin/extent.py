@@ -31,6 +31,11 @@ class Extent:
     # The bookies that did not tell which entries they have, and why.
     unheard: Mapping[str, str] = field(default_factory=dict[str, str])
 
+    #     entries        0 1 2 3 4 5 6 7 8 9
+    #     bookie a       x x x x . . x x . .
+    #     bookie b       x x x x . . . x x .      confirmed = 3, beyond = (6 to 8,), last = 8
+    #
+    # Between 3 and 6 there may have been entries that no bookie has any more, or never had.
     @property
     def last(self) -> int:
         """The last entry, confirmed or not; -1 for none."""
@@ -49,12 +54,15 @@ async def extent_of(cluster: Cluster, stored: StoredMetadata) -> Extent:
 
     Raises ``LedgerError``, ``CoordinationError``.
     """
+    # Nothing is added to a closed ledger, so no bookie has to be asked.
     if stored.metadata.state is LedgerState.CLOSED:
         return Extent(stored.metadata.last_entry)
     async with cluster.ledgers() as ledgers:
         # Without recovery, which would fence the ledger's writer.
         confirmed = (await ledgers.open(stored.ledger_id, recover=False)).last_confirmed
 
+    # A bookie that does not answer is a fact about the ledger and not an error: the extent may then
+    # be larger than what is returned.
     async def entry_list(bookie_id: str) -> list[Run] | str:
         """The entries that the bookie has, or in words why it did not tell."""
         try:

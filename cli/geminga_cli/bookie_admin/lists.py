@@ -80,6 +80,7 @@ async def list_ledgers(cluster: Cluster, options: argparse.Namespace) -> int:
 
     Returns 1 if the record of one cannot be read. Raises ``BookieUnknown``.
     """
+    # Stage 1: the short way, where only ids are wanted.
     if not options.bookie and not options.metadata:
         # The ids are names of nodes: no record need be read.
         async for ledger_id in all_ledgers(cluster.coordination):
@@ -88,6 +89,8 @@ async def list_ledgers(cluster: Cluster, options: argparse.Namespace) -> int:
     # A record that cannot be read is printed in its place and makes the exit code 1: the list stays
     # complete.
     is_wrong = has_some = False
+    # Printed while it is read: a list of a million ledgers neither waits for its end nor is held in
+    # memory.
     async for found in _all_metadata(cluster):
         if isinstance(found, LedgerError):
             print(json.dumps({"error": str(found)}) if options.json else found)
@@ -128,6 +131,8 @@ def metadata_line(ledger_id: int, metadata: LedgerMetadata) -> str:
 
 async def _all_metadata(cluster: Cluster) -> AsyncIterator[StoredMetadata | LedgerError]:
     """The record of each ledger, or the error that it cannot be read with."""
+    # Ids are collected up to METADATA_READS_MAX and then read together, so at most that many
+    # requests wait at ZooKeeper.
     some: list[int] = []
     async for ledger_id in all_ledgers(cluster.coordination):
         some.append(ledger_id)
@@ -147,6 +152,8 @@ async def _read_metadata(
     found = await asyncio.gather(*map(cluster.store.read, ledger_ids), return_exceptions=True)
     kept: list[StoredMetadata | LedgerError] = []
     for each in found:
+        # Any other exception is no fact about a ledger (the session with ZooKeeper is over, for
+        # example): it ends the list.
         if isinstance(each, StoredMetadata | LedgerError):
             if not isinstance(each, NoSuchLedger):
                 kept.append(each)

@@ -53,6 +53,7 @@ def _put(options: argparse.Namespace, path: str, content: object) -> object:
     """The decoded answer to a PUT. Raises ``UnknownBookie``, ``HttpUnknown``, ``OrderRefused``."""
     if not options.http:
         # ZooKeeper is needed only to find the address: with --http, the command works without it.
+        # This runs and ends an event loop of its own; the request after it needs none.
         run(_find_http, options)
     address = str(options.http)
     body = b"" if content is None else json.dumps(content).encode()
@@ -65,6 +66,7 @@ def _put(options: argparse.Namespace, path: str, content: object) -> object:
         with error:
             reason = error.read(ANSWER_BYTES_MAX).decode(errors="replace")
         raise OrderRefused(options.bookie, f"{error.code} {reason}") from error
+    # ValueError: an answer that is no JSON, so no bookie of ours is at that address.
     except (OSError, ValueError) as error:
         raise OrderRefused(options.bookie, f"at {address}: {error}") from error
 

@@ -79,6 +79,8 @@ class _LedgerReader:
         if next(self._extent.entry_ids(first, last), None) is None:
             self._say_empty()
             return
+        # Stage 1: what is known to be confirmed, by BookKeeper's rules: one good copy is enough,
+        # and the reader asks another bookie where one fails.
         confirmed = min(last, self._extent.confirmed)
         if first <= confirmed:
             async with self._cluster.ledgers() as ledgers:
@@ -91,8 +93,12 @@ class _LedgerReader:
                         self._print_entry(entry_id, payload)
                         entry_id += 1
 
+        # Stage 2: what bookies have beyond it. Here the copies themselves are read, because a
+        # reader by the rules would refuse these entries.
         beyond = self._extent.entry_ids(max(first, self._extent.confirmed + 1), last)
         metadata = self._stored.metadata
+        # A copy of each entry from every bookie of its write set is in memory at once: so many
+        # entries that this stays within ENTRIES_AT_ONCE_MAX copies.
         for some in portions(beyond, max(ENTRIES_AT_ONCE_MAX // metadata.write_quorum, 1)):
             # A good copy of each entry, from any bookie; if there is none, the first bad one.
             quorum = quorum_of(self._stored.ledger_id, metadata)
@@ -116,6 +122,8 @@ class _LedgerReader:
             for name, entry_id in wanted_copies(metadata, quorum, entry_ids)
             if name == bookie_id
         )
+        # Only entries whose write set has the bookie, whether it said that it has them or not: a
+        # copy that it should have and lacks is what the command is to show.
         has_some = False
         for some in portions(wanted, ENTRIES_AT_ONCE_MAX):
             has_some = True

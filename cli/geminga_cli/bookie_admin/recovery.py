@@ -22,6 +22,7 @@ async def recover_bookie(cluster: Cluster, options: argparse.Namespace) -> int:
 
     The bookie's cookie stays.
     """
+    # Two checks before anything is copied: the bookie must be down, and must have existed.
     live = await cluster.live_bookies()
     if options.bookie in live.all and not options.force:
         # A running bookie would keep receiving entries of new ledgers.

@@ -54,12 +54,15 @@ def main(arguments: Sequence[str]) -> int:
     if group is None:
         print(parser.format_help(), end="")
         return EXIT_MISUSED
+    # The module of this group alone is imported; the others would cost their import time for
+    # nothing.
     operations = {each.word: each for each in operations_of(group)}
     # Options of the connection may also stand behind the group, as in `geminga functions
     # --admin-url URL list`. The values go into the same namespace.
     words = options.words
     if words and words[0].startswith("-"):
         words = _group_parser(group, operations).parse_args(words, options).words
+    # From here on the words are those of one command.
     word, *rest = words or ["help"]
     if word == "help":
         print(_group_parser(group, operations).format_help(), end="")

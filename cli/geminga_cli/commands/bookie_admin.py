@@ -108,6 +108,7 @@ CLUSTER = (
 )
 
 
+# A table of words instead of code for each: adding a word is one row, and --help shows the rows.
 @dataclass(frozen=True, slots=True)
 class SubCommand:
     """One word behind ``geminga bookie-admin``."""
@@ -134,6 +135,8 @@ def main(arguments: Sequence[str]) -> int:
             from geminga_cli.bookie_admin.cluster import run  # noqa: PLC0415 - not for --help
 
             return run(work, options)
+        # A command that is not on a cluster is a plain function: it opens files, or makes one HTTP
+        # request.
         code: int = work(options)
         # Buffered lines meet the closed pipe only here.
         sys.stdout.flush()

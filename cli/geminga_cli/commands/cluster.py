@@ -57,6 +57,7 @@ def main(arguments: Sequence[str]) -> int:
             # settings of them.
             return geo.run(settings, arguments[1:])
         return standalone.run(settings, file)
+    # Every other word asks a supervisor that runs already.
     options = make_parser().parse_args(arguments)
 
     import asyncio  # noqa: PLC0415 - not for --help
@@ -99,6 +100,8 @@ def make_parser() -> argparse.ArgumentParser:
     status.add_argument("--json", action="store_true", help="print JSON, for programs")
     logs = add("logs", "show the end of a part's log")
     logs.add_argument("--lines", type=int, default=LINES_DEFAULT, metavar="NUMBER")
+    # SIGKILL, as the kernel ends a process that takes too much memory: nothing is closed, and
+    # nothing that is only in its memory is written.
     kill = add("kill", "end a part as a crash does; the supervisor starts it again")
     kill.add_argument(
         "--keep-down", action="store_true", help="do not start it again until `resume`"
@@ -112,6 +115,7 @@ def make_parser() -> argparse.ArgumentParser:
         part="KIND",
     )
     added.add_argument("--json", action="store_true", help="print JSON, for programs")
+    # The supervisor is asked and does it; this command only waits for its end.
     add("down", "stop the whole cluster in order, and wait until it has ended", part="")
     return parser
 

@@ -29,6 +29,8 @@ def make_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("topic", metavar="TOPIC", help="the topic's name; with --regex a pattern of names")
     add("-s", "--subscription-name", required=True, metavar="NAME", help="the subscription")
+    # The type and the position hold for a subscription that is created now. One that exists keeps
+    # its position, and refuses another type while it has consumers.
     add_subscription_options(parser, kind="-t", position="-p", begins="a new subscription begins")
     add(
         *("-m", "--subscription-mode"),
@@ -40,6 +42,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     # Matched with names of a namespace: TOPIC names the namespace, too.
     add("--regex", action="store_true", help="treat TOPIC as a regular expression")
+    # Only where the topic's namespace is replicated does this have an effect (PIP-33).
     add(
         *("-rs", "--replicated"),
         action="store_true",

@@ -87,10 +87,12 @@ def main(arguments: Sequence[str]) -> int:
     port = options.port or probe.port
     # Asked at least once, whatever the time limit is.
     deadline_s = time.monotonic() + options.wait
+    # Each attempt is a connection of its own: a part that is just starting may refuse or end one.
     while True:
         answer = ask(port, probe.question)
         if answer.startswith(probe.yes):
             return 0
+        # After the attempt and not before it: what is reported is the newest answer.
         if time.monotonic() >= deadline_s:
             print(f"geminga: the {part} is not healthy: {last_line(answer)}", file=sys.stderr)
             return EXIT_UNHEALTHY
@@ -100,6 +102,8 @@ def main(arguments: Sequence[str]) -> int:
 def part_of(command_line: Path) -> str | None:
     """The part that a process runs, by its command line in /proc: ``… geminga PART …``."""
     words = command_line.read_bytes().decode(errors="replace").split("\0")
+    # The word behind ``geminga``: the first process may be a shell or an init that has these words
+    # on its command line.
     after = (word for before, word in pairwise(words) if Path(before).name == "geminga")
     return next((word for word in after if word in PROBES), None)
 
@@ -116,6 +120,8 @@ def ask(port: int, question: bytes) -> bytes:
             connection.sendall(question)
             with connection.makefile("rb") as answer:
                 return answer.read()
+    # The reason is returned in place of an answer: it begins with no part's ``yes``, and its last
+    # line is what is printed.
     except OSError as error:
         return f"{HOST}:{port}: {error}".encode()
 

@@ -16,6 +16,7 @@ from geminga_server.config import zookeeper_hosts
 def main(arguments: Sequence[str]) -> int:
     """Write the records, and say so; returns 0. Repeating it is harmless."""
     options = make_parser().parse_args(arguments)
+    # Upstream's form has the prefix zk:, which is taken off.
     hosts = zookeeper_hosts(options.metadata_store)
     # Upstream's "configuration store": what several clusters may share.
     shared = zookeeper_hosts(options.configuration_metadata_store or hosts)

@@ -73,6 +73,8 @@ REFUSED_CONSUME: Mapping[str, tuple[str, ...]] = {
 def main(arguments: Sequence[str]) -> int:
     """Run the load; returns the exit code."""
     # The load comes first, as in pulsar-perf: each has options of its own.
+    # Stage 1: the load. Without a word, the usage goes to standard error and the exit code is that
+    # of a mistake.
     name, *rest = [*arguments] or [""]
     if name in ("--help", "-h", ""):
         print(_usage(), end="", file=sys.stdout if name else sys.stderr)
@@ -82,6 +84,7 @@ def main(arguments: Sequence[str]) -> int:
     if name not in PARSERS:
         print(f"geminga: perf has no load {name!r}\n\n{_usage()}", end="", file=sys.stderr)
         return EXIT_MISUSED
+    # Stage 2: its own options.
     _, make = PARSERS[name]
     parser = make()
     given = parser.parse_args(rest)
@@ -107,6 +110,7 @@ def complete(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None
     Options that contradict each other end the process.
     """
     # As in pulsar-perf: one name and a number stand for as many names, with numbers behind them.
+    # "-t 3 orders" means orders-0, orders-1 and orders-2; "-t 3 a b c" means these three.
     topics, number = given.topics, given.num_topics
     if number > 1 and len(topics) == 1:
         given.topics = [f"{topics[0]}{given.separator}{each}" for each in range(number)]
@@ -165,6 +169,7 @@ def _load_parser(name: str, description: str, warmup_s: float) -> argparse.Argum
         metavar="SECONDS",
         help=f"messages in this first time are not counted ({warmup_s:g})",
     )
+    # Each load refuses what none of them has, then what it does not have itself.
     for reason, names in REFUSED.items():
         for each in names:
             refuse(parser, reason, each)
@@ -174,6 +179,7 @@ def _load_parser(name: str, description: str, warmup_s: float) -> argparse.Argum
 def _add_producing(parser: argparse.ArgumentParser) -> None:
     """Add the options of loads that publish; the defaults are those of ``pulsar-perf``."""
     add = parser.add_argument
+    # The rate is that of the whole load: ``loads.produce`` divides it by the number of producers.
     add("-r", "--rate", type=rate, default=100.0, help="messages a second (100); 0: no limit")
     add("-s", "--size", type=count, default=1024, help="the bytes of a message (1024)")
     add("-n", "--num-producers", type=positive, default=1, help="producers for each topic (1)")
@@ -207,6 +213,7 @@ def _add_producing(parser: argparse.ArgumentParser) -> None:
         help="the name of the producer, where there is only one",
     )
     # As pulsar-perf: a load that is too high for the cluster slows down, and does not fail.
+    # 0 is infinite, as in Java's client.
     add("--send-timeout", type=count, default=0, metavar="MS", help="0 (default): never")
     add("-d", "--delay", type=rate, default=0.0, help="how many seconds messages are delayed")
     add("-set", "--set-event-time", action="store_true", help="give each message an event time")

@@ -21,6 +21,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = command_parser("produce", "Send messages to a topic.")
     add = parser.add_argument
     add("topic", metavar="TOPIC", help="the topic's name")
+    # -m and -f may both be given: the texts are sent first, then the files.
     add(
         *("-m", "--messages"),
         action="append",
@@ -45,6 +46,7 @@ def make_parser() -> argparse.ArgumentParser:
         default=1,
         help="how many times to send all of them (1)",
     )
+    # The rate counts messages of all rounds together.
     add("-r", "--rate", type=rate, default=0.0, help="messages a second; 0: as fast as possible")
     add("-k", "--key", help="the key of each message")
     add(
@@ -74,6 +76,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _add_schema_options(parser: argparse.ArgumentParser) -> None:
+    # Without these options messages are bytes without a schema.
     schemas = parser.add_argument_group(
         "schemas",
         "bytes, string, json:DEFINITION or avro:DEFINITION; values of the last two "

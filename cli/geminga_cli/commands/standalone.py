@@ -75,6 +75,8 @@ def run(settings: StandaloneSettings, file: PartsFile) -> int:
     # What a supervisor that was killed has left behind is no longer true.
     EndpointsFile(settings.data_directory).remove()
     raise_limit()  # of open files; before the parts are started, which inherit it
+    # From here on processes run. Until ``supervise`` watches them, they end with this process
+    # (``process``).
     fleet = Fleet([part.rules for part in plan.parts.values()])
     # The fleet decides here as it does later: only starts can be carried out without an event loop.
     orders = fleet.begin(clock.monotonic())
@@ -113,10 +115,12 @@ def parse(
 
     A wrong option ends the process, as argparse does. Raises ``ConfigError``.
     """
+    # Stage 1: options alone, without what ``--help`` does not need.
     options = vars(make_parser(kind.section, kind, pages).parse_args(arguments))
 
     from geminga_server.config.loading import load_config  # noqa: PLC0415 - not for --help
 
+    # Stage 2: the file and the environment.
     file: Path | None = options.pop("config")
     section = kind.section
     settings = load_config(kind, section, file=file, flags=options)

@@ -32,6 +32,8 @@ def main(arguments: Sequence[str]) -> int:
     add_service_options(parser)
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     options = parser.parse_args(arguments)
+    # Requests go out one after the other over one connection: a status is for people, who do not
+    # notice the sum.
     try:
         with service_of(options) as service:
             status = status_of(service)
@@ -47,6 +49,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def status_of(service: AdminService) -> dict[str, Any]:
     """The status as a record. Raises ``AdminRefused``, ``BrokerUnreachable``."""
+    # The health check writes and reads a message, so it fails where the rest of REST still answers.
     try:
         health = service.ask("GET", "brokers/health", {"topicVersion": "V2"})
     except AdminRefused as error:

@@ -36,6 +36,7 @@ def main(arguments: Sequence[str]) -> int:
 
     # Where the supervisor is killed, its parts may still write while the directory is being
     # removed.
+    # The order of the end: the standalone first, then its parts (the lock), then their files.
     with TemporaryDirectory(prefix="geminga-test-server-", ignore_cleanup_errors=True) as folder:
         data = Path(folder) / "data"
         returncode = run_standalone(["--data-dir", str(data), *THROW_AWAY, *options])
@@ -58,12 +59,16 @@ def run_standalone(options: Sequence[str]) -> int:
     )
     os.close(its_input)
 
+    # A signal may arrive before the standalone has handlers of its own: it then ends the standalone
+    # at once, which is what was asked for.
     def forward(number: int, _frame: FrameType | None) -> None:
         standalone.send_signal(number)
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, forward)
     if is_stream():
+        # A thread, because the main thread waits for the standalone, and reading the pipe waits
+        # too. It ends with the process (daemon).
         threading.Thread(target=close_after_input, args=(lifeline,), daemon=True).start()
     return standalone.wait()
 

@@ -44,6 +44,7 @@ def message_lines(
     else:
         content = plain_text(message.data)
     # The names and the order of pulsar-client's fields.
+    # One line for each message, whatever is in it: ``plain_text`` escapes line ends.
     said = [
         f"publishTime:[{message.publish_time_ms}]",
         # 0 is what Java's client has for a message without one.

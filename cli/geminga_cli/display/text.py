@@ -28,8 +28,12 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator
 
     A cell that is None is shown as ``-``.
     """
+    #     bookie   mode      free
+    #     b1:3181  writable  75.7 GB        a column of words: "75.7 GB" is no number
     cells = [[NOTHING if cell is None else plain_text(str(cell)) for cell in row] for row in rows]
     titles = [plain_text(heading) for heading in headings]
+    # ``strict`` refuses a row with another number of cells than there are headings: that is our own
+    # mistake.
     columns = list(zip(titles, *cells, strict=True))
     widths = [max(map(len, column)) for column in columns]
     # By the whole column: one word among numbers makes it a column of words.
@@ -114,6 +118,8 @@ def size_words(size_bytes: int) -> str:
 
 def ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
     """The first and the last number of each run without a gap; the numbers must rise."""
+    # ``first`` is None before the first number only; from then on ``first`` to ``last`` is the run
+    # that is not yielded yet.
     first: int | None = None
     last = 0
     for number in numbers:
@@ -154,6 +160,9 @@ def hex_lines(content: bytes) -> Iterator[str]:
 def plain_text(content: bytes | str) -> str:
     """The text, in which everything is escaped that is not printable, or is not UTF-8."""
     text = content if isinstance(content, str) else content.decode(errors="backslashreplace")
+    # Line ends and tabs are not printable, so they are escaped too: one text never becomes two
+    # lines.
+    #
     # Nearly every text is: this spares it the loop.
     if text.isprintable():
         return text

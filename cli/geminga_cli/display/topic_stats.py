@@ -12,6 +12,7 @@ from geminga_cli.display.text import INDENT, plain_text, size_words, table
 Stats = Mapping[str, Any]
 
 
+# Statistics are upstream's ``TopicStats``; rates are averages of the broker's last period.
 def show_stats(stats: Stats) -> Iterator[str]:
     """The lines of one topic, or of all partitions together."""
     yield (

@@ -37,12 +37,20 @@ HOST = "127.0.0.1"
 def make_archive(jars: Path, java: Java, target: Path) -> None:
     """Write the archive for this JVM, in one step at the end. Raises ``SetupFailed``."""
     # On the disk of the target, so that the rename at the end is one step.
+    #     .training-XXXX/
+    #         zoo.cfg, data/     a server of its own: no other data is touched
+    #         classes            the list that the first JVM writes
+    #         archive            what the second JVM makes of the list; moved to the target
     with tempfile.TemporaryDirectory(dir=jars, prefix=".training-") as name:
         directory = Path(name)
         try:
+            # Stage 1: the list. The port is held while Java uses it: Java sets SO_REUSEADDR, so it
+            # can listen beside the holder.
             with ReservedPort(HOST, 0) as reserved:
                 settings = ZooKeeperSettings(directory / "data", HOST, reserved.port)
                 asyncio.run(_list_classes(jars, java, settings, directory))
+            # Stage 2: write the classes on the list into the archive. This JVM starts no server; it
+            # ends by itself.
             command = command_line(
                 java.executable,
                 jars,
@@ -85,6 +93,7 @@ async def _list_classes(
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
     )
+    # From here on the server is ended in any case, also where this is cancelled.
     try:
         # Only then has it loaded the classes that a start needs.
         if not await _becomes_ready(server, settings.port):
@@ -122,6 +131,8 @@ async def _serve_one_client(address: str) -> None:
     """Do once what brokers and bookies do, so that the archive has the classes for it."""
     from geminga_server.zookeeper.session import ZooKeeper  # noqa: PLC0415 - kazoo costs 60 ms
 
+    # The paths do not matter; the kinds of requests and watches do, because each loads classes of
+    # its own in the server.
     async with ZooKeeper(address, SystemClock()) as session:
         await session.create("/a", b"1", ephemeral=True)
         await session.create("/b/c", make_parents=True)

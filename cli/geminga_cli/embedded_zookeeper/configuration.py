@@ -14,6 +14,7 @@ MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 # Sessions are checked once a tick, so an expiry may be noticed that much later.
 TICK_MS = 500
 SESSION_TIMEOUT_MIN_MS = 1_000
+# ZooKeeper grants a session the time-out that its client asks for, cut to these two bounds.
 # Without this the limit is 20 ticks, which is 10 s; Java clients ask for 30 s.
 SESSION_TIMEOUT_MAX_MS = 60_000
 # Connections, at most. The limit for one address is the same: all parts of a small cluster have
@@ -72,6 +73,7 @@ def configuration_text(
     # accept.
     connections_max = min(connections_max, CONNECTIONS_MAX)
     return "\n".join(
+        # One server without ``server.N`` lines: ``MAIN_CLASS`` then runs it alone.
         (
             f"dataDir={settings.data_directory}",
             f"clientPort={settings.port}",
@@ -117,6 +119,8 @@ def java_options(settings: ZooKeeperSettings) -> list[str]:
         # Until the server is ready, it logs a null pointer, with its trace, for each ``srvr``.
         f"{logging}.org.apache.zookeeper.server.ServerCnxn.level=FATAL",
         "-Dzookeeper.jmx.log4j.disable=true",
+        # ``forceSync=no`` leaves out the fsync of the transaction log before a change is
+        # acknowledged.
         f"-Dzookeeper.forceSync={'yes' if settings.is_synced else 'no'}",
         f"-Dzookeeper.preAllocSize={LOG_STEP_KIB}",
         f"-Dzookeeper.snapCount={CHANGES_PER_SNAPSHOT}",
@@ -134,6 +138,8 @@ def command_line(
     more_options: tuple[str, ...] = (),
 ) -> list[str]:
     """The whole command: ``java`` with its options, ZooKeeper's main class, its configuration."""
+    # A missing or unfit archive is ignored by the JVM (``-Xshare:auto`` is its default), so nothing
+    # is checked here.
     archive = [f"-XX:SharedArchiveFile={class_archive}"] if class_archive else []
     return [
         str(java),

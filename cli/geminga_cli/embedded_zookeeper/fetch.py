@@ -71,6 +71,8 @@ def jars_of_installed_pyspark() -> Path | None:
 
 def download_archive(environment: Mapping[str, str], directory: Path) -> Path:
     """Download the archive into ``directory`` with pip. Raises ``SetupFailed``."""
+    # Before the download: pip would fail near its end, with a message that does not say how much is
+    # needed.
     free_bytes = shutil.disk_usage(directory).free
     if free_bytes < DISK_BYTES_NEEDED:
         raise SetupFailed(
@@ -110,8 +112,12 @@ def download_archive(environment: Mapping[str, str], directory: Path) -> Path:
 
 def extract(archive: Path, directory: Path) -> None:
     """Take the jars out of a tar.gz, and check each. Raises ``SetupFailed``."""
+    # Names within the archive are compared as a whole and never become paths: a member called ../x
+    # would match none.
     wanted = {f"{ARCHIVE_JARS_FOLDER}/{jar.name}": jar for jar in JARS}
     try:
+        # A stream ("r|gz"): members come in the order of the archive and are read once, without an
+        # index.
         with tarfile.open(archive, "r|gz") as members:
             for member in members:
                 jar = wanted.get(member.name)
@@ -160,6 +166,13 @@ def _replaced(destination: Path) -> Generator[tuple[Path, Path]]:
 
     Everything is synced before the rename: after a power cut, ``is_complete`` looks at names only.
     """
+    #     ~/.cache/geminga/
+    #         zookeeper-3.9.5/               the destination
+    #         .zookeeper-3.9.5.PID/          the staging directory
+    #             pyspark-4.3.0.tar.gz       what was downloaded
+    #             jars/                      becomes the destination
+    #             replaced/                  what the destination was before, if anything
+    #
     # Beside the destination: a rename must not cross file systems. With the process id: an
     # interrupted run may have left another.
     staging = destination.with_name(f".{destination.name}.{os.getpid()}")
@@ -167,8 +180,12 @@ def _replaced(destination: Path) -> Generator[tuple[Path, Path]]:
         jars = staging / "jars"
         jars.mkdir(parents=True)
         yield staging, jars
+        # First the contents, then the directory with their names, then the rename, then the
+        # directory above: a power cut leaves the old directory or the whole new one.
         for place in (*jars.iterdir(), jars):
             _sync(place)
+        # Between the two renames there is no installation. A start that looks just then runs
+        # ``geminga setup``, which waits for the lock of the setup that is at work here.
         if destination.exists():
             # A directory cannot be renamed onto another that is not empty.
             destination.rename(staging / "replaced")

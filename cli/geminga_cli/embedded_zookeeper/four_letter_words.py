@@ -28,6 +28,7 @@ READY_ANSWER = b"Zookeeper version"
 
 async def ask(host: str, port: int, word: str, *, timeout_s: float = ANSWER_TIMEOUT_S) -> bytes:
     """The whole answer to a four-letter word; raises ``OSError``, ``TimeoutError`` among them."""
+    # The limit is for the whole exchange: connecting, asking and the last byte of the answer.
     async with asyncio.timeout(timeout_s):
         reader, writer = await asyncio.open_connection(host, port)
         try:
@@ -45,6 +46,8 @@ async def ask(host: str, port: int, word: str, *, timeout_s: float = ANSWER_TIME
 
 async def wait_until_ready(host: str, port: int, clock: Clock, timeout_s: float) -> bool:
     """Ask every few milliseconds until the server is ready; False after ``timeout_s`` seconds."""
+    # The last question may begin just before the deadline: the caller waits up to
+    # ``ANSWER_TIMEOUT_S`` longer.
     deadline_s = clock.monotonic() + timeout_s
     answer_timeout_s = FIRST_TIMEOUT_S
     while clock.monotonic() < deadline_s:

@@ -38,6 +38,7 @@ class Installation:
 
 def find_installation(environment: Mapping[str, str]) -> Installation:
     """Look where ``setup`` puts its files. Raises ``JavaMissing``."""
+    # Mostly no Java is started for it: its version is in a file beside it.
     java = find_java(environment, "ZooKeeper", REMEDY)
     jars = cache_directory(environment)
     # An archive fits one Java only, so each Java has its own.

@@ -71,6 +71,8 @@ def cache_directory(environment: Mapping[str, str]) -> Path:
     caches = environment.get("XDG_CACHE_HOME", "")
     # The XDG specification: a relative path there is invalid and must be ignored.
     root = Path(caches) if caches.startswith("/") else Path.home() / ".cache"
+    # The version is in the name: a newer one is fetched beside it, and an older Geminga keeps its
+    # own.
     return root / "geminga" / f"zookeeper-{ZOOKEEPER_VERSION}"
 
 

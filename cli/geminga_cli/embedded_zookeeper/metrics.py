@@ -30,12 +30,16 @@ def prometheus_text(mntr: bytes) -> str:
         except ValueError:
             continue
         values[name] = value
+    # Two passes: ``mntr`` has no types, so only the count that came with a summary shows that it is
+    # one.
     summaries = {name.removeprefix("cnt_") for name in values if name.startswith("cnt_")}
     # By name alone ``min_latency`` and the like would be summaries too; a count makes one.
     members = {
         name for name in values if (parts := SUMMARY_PREFIX.match(name)) and parts[2] in summaries
     }
     lines: list[str] = []
+    # Everything that is no member of a summary is a gauge: ``mntr`` does not tell which values only
+    # grow.
     for name in sorted(values.keys() - members):
         lines += [f"# TYPE {name} gauge", f"{name} {values[name]}"]
     for name in sorted(summaries):

@@ -55,6 +55,8 @@ def main(file: Path | None, flags: Mapping[str, object]) -> int:
     configure_logging(PART, level=settings.log_level, is_json=settings.log_json)
     with ExitStack() as stack:
         # As the supervisor does: two servers on one directory would destroy its data.
+        # Java inherits the descriptor: should this process be killed and Java live on for a moment,
+        # the lock is still held.
         lock = DirectoryLock(settings.server().data_directory, SystemClock())
         stack.callback(lock.close)
         host = settings.bind_address
@@ -88,6 +90,7 @@ async def serve(
         process = ZooKeeperPart(rules, server, installation, inherited).launch()
         # Before anything can fail: from here on ``_end`` is responsible for the process.
         exited = exit_of(process)
+        # The page opens after this and therefore closes before Java is asked to stop.
         stack.push_async_callback(_end, process, exited)
         page = await stack.enter_async_context(
             MetricsPage(
@@ -98,6 +101,9 @@ async def serve(
             )
         )
         try:
+            # A stop ends this by cancellation: ``run_part`` cancels ``serve`` when it is asked to
+            # stop, which reaches both tasks. Without that the group would wait for Java, which has
+            # not been asked to end yet.
             async with asyncio.TaskGroup() as group:
                 # Either task ends the group by raising: Java that is not ready in time, or that
                 # ended.
@@ -128,6 +134,8 @@ async def _fail_when_java_ends(server: ZooKeeperSettings, exited: asyncio.Future
 async def _end(process: Process, exited: asyncio.Future[int]) -> None:
     """Ask Java to stop, and kill it if it does not."""
     process.signal(signal.SIGTERM)
+    # ``wait`` neither cancels nor raises at its timeout, as ``wait_for`` would: the future is
+    # needed below.
     await asyncio.wait({exited}, timeout=STOP_TIMEOUT_S)
     if not exited.done():
         process.signal(signal.SIGKILL)

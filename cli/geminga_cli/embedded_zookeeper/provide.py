@@ -17,6 +17,8 @@ def provide_zookeeper() -> Installation:
     the supervisor. Raises ``JavaMissing``, ``SetupFailed``.
     """
     installation = find_installation(os.environ)
+    # The exit code does not matter: what counts is what is there afterwards. ``find_installation``
+    # names paths, and its properties look at the disk whenever they are asked.
     if not installation.is_quick:
         subprocess.run(
             [sys.executable, "-m", "geminga_cli", "setup"],

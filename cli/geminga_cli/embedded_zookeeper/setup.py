@@ -38,6 +38,7 @@ def set_up(environment: Mapping[str, str], say: Say, *, is_checked: bool = False
     # Beside the directory, which may be replaced. Everything is looked at under the lock: another
     # setup may have finished while this one waited.
     with _locked(directory.parent / "setup.lock"):
+        # Stage 1: the jars, of which an archive is made.
         if not installation.is_usable or (is_checked and damaged_jars(directory)):
             # With PySpark installed, there is nothing to download.
             installed = jars_of_installed_pyspark()
@@ -50,6 +51,8 @@ def set_up(environment: Mapping[str, str], say: Say, *, is_checked: bool = False
                     f"a download of {ARCHIVE_BYTES // 1_000_000} MB, once"
                 )
                 fetch_zookeeper(directory)
+        # Stage 2: the archive for this Java. It lies in the directory of the jars, so a replaced
+        # directory has none.
         if not installation.is_quick:
             say(f"preparing ZooKeeper for {installation.java.executable}: some seconds, once")
             try:

@@ -23,19 +23,26 @@ def connect_arguments(given: argparse.Namespace) -> dict[str, Any]:
     arguments: dict[str, Any] = {"listener_name": given.listener_name}
     if given.memory_limit is not None:
         arguments["memory_limit_bytes"] = given.memory_limit
+    # Stage 1: the method. From here on ``kind`` is one of our short words, or a wrong one.
+    #
     # Parameters alone are a token: the usual case, and pulsar-client's shortest command line.
     plugin = given.auth_plugin or ("token" if given.auth_params else "")
     # Of upstream's org.apache.pulsar.client.impl.auth.AuthenticationTls: "tls".
     kind = plugin.rpartition(".")[2].removeprefix("Authentication").lower()
+    # Stage 2: its parameters, in either of two forms.
     parameters: Mapping[str, str] = {}
     if kind not in ("", "token"):
         words: str = given.auth_params
+        #     │ tlsCertFile:/a.pem,tlsKeyFile:/a.key
+        #     │ {"tlsCertFile": "/a.pem", "tlsKeyFile": "/a.key"}
+        #
         # Upstream's plugins take either form (``EncodedAuthenticationParameterSupport``).
         if words.startswith("{"):
             parameters = _object(words.encode())
         else:
             pairs = (each.partition(":") for each in words.split(",") if each)
             parameters = {name.strip(): value for name, _, value in pairs}
+    # Stage 3: TLS, also without authentication.
     try:
         tls = Tls(
             trust_file=given.tls_trust_cert_path,

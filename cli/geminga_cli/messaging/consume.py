@@ -55,9 +55,11 @@ async def consume(client: Client, given: argparse.Namespace, clock: Clock, show:
         opened = await client.consumer(topics, given.subscription_name, **options)
     except ValueError as error:  # of the client's arguments, which are the user's options
         raise InvalidUse(str(error)) from None
+    # Closing the consumer sends the acknowledgements that are still grouped.
     async with opened as consumer:
         if given.start_timestamp:
             # By publish time, for the whole subscription: its other consumers begin anew there too.
+            # The client drops what it fetched before the seek, so nothing older is shown.
             await consumer.seek(given.start_timestamp)
         await _show_all(given, consumer.receive, consumer.ack, clock, show)
 
@@ -90,7 +92,8 @@ async def _show_all(
     while not given.num_messages or shown < given.num_messages:
         await asyncio.sleep(pace.wait_s(clock.monotonic()))
         message = await receive()
-        # It stays unacknowledged: it is not shown.
+        # It stays unacknowledged, because it is not shown: the broker delivers it again to the next
+        # consumer of the subscription.
         if given.end_timestamp and message.publish_time_ms > given.end_timestamp:
             return
         with_value = given.schema_type == "auto_consume"

@@ -16,6 +16,8 @@ def key_at(uri: str) -> bytes:
         if not comma or not head.endswith(";base64"):
             raise InvalidUse("a key that begins with data: should be data:TYPE;base64,TEXT")
         try:
+            # ``validate``: by default characters that are no base64 would be skipped, and another
+            # key would come out.
             return b64decode(text, validate=True)
         except ValueError:
             raise InvalidUse("what follows base64, in the key is no base64") from None

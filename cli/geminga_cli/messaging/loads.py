@@ -44,6 +44,8 @@ class MessagesMissing(GemingaError):
     code: ClassVar[str] = "MessagesMissing"
 
 
+#     begin                  warmup_time                test_duration
+#       ├── not counted ──────────┼──────── measured ──────────┤ is_over
 class Load:
     """One run: its limits, its meter, and its progress lines.
 
@@ -57,6 +59,9 @@ class Load:
         self.random = random
         begin_s = clock.monotonic() + given.warmup_time
         self._end_s = begin_s + given.test_duration if given.test_duration else float("inf")
+        # All works of a load take from the same number. They run on one loop and do not wait
+        # between looking and taking, so together they never take too many.
+        #
         # Messages that may still be sent or received.
         # A float, because infinity stands for no limit.
         self._left: float = given.num_messages or float("inf")
@@ -106,6 +111,8 @@ class Load:
                 working = [group.create_task(work) for work in works]
                 when = asyncio.FIRST_COMPLETED if until_first else asyncio.ALL_COMPLETED
                 await asyncio.wait(working, return_when=when)
+                # A work that is cancelled here is not an error: the group ignores the cancellation
+                # of its own tasks.
                 for task in (progress, *working):
                     task.cancel()
         # The first error of a work, or the interruption: callers expect it without the group.
@@ -124,6 +131,7 @@ async def produce(client: Client, load: Load) -> None:
     options = _producer_options(given)
     # The same for all messages, and made once: making random bytes would be what is measured.
     payload = bytes(load.random.choices(_LETTERS, k=given.size))
+    # All producers are open before the first message is sent: opening them is not measured.
     async with AsyncExitStack() as stack:
         producers = [
             await stack.enter_async_context(client.producer(topic, **options))
@@ -154,6 +162,7 @@ async def _publish(
 
     ``on_stored`` gets the time, the latency in seconds, and the size of each stored message.
     """
+    # Stage 1: publish until the load is over, in bursts of what is due.
     clock, given = load.clock, load.given
     pace = Pace(rate, clock.monotonic())
     attributes: dict[str, Any] = {"deliver_after": given.delay} if given.delay else {}
@@ -176,6 +185,8 @@ async def _publish(
             # At a slow pace, the load still ends in time.
             await asyncio.sleep(min(pace.wait_s(now_s), LOOK_S))
             continue
+        # The messages are taken before they are sent: another producer, whose turn comes at the
+        # next ``await``, counts on what is left.
         for _ in range(load.take(min(due, BURST_MAX))):
             if given.message_key_generation_mode is not None:
                 is_random = given.message_key_generation_mode == "random"
@@ -187,6 +198,7 @@ async def _publish(
             await producer.ready()
             producer.send_nowait(payload(), partial(receipt, clock.monotonic()), **attributes)
             pace.add()
+    # Stage 2: all receipts are in; the latencies of the last messages count too.
     await producer.flush()
 
 
@@ -290,12 +302,16 @@ class _RoundTrip:
     async def publish(self, producer: Producer[bytes]) -> None:
         """Publish, then wait until every message has arrived, or no more arrive."""
 
+        # ``_publish`` calls it right before the message is sent: the time in the mark is that of
+        # the call.
         def payload() -> bytes:
             self.sent += 1
             return _MARK.pack(self._run_id, self._load.clock.monotonic()) + self._padding
 
         await _publish(self._load, producer, self._load.given.rate, payload, on_stored=None)
         # Arrivals are counted as signs of life: a long backlog takes long, and nothing is missing.
+        # Reading goes on in the other task. Whichever ends first ends the load (``until_first``),
+        # and reading never ends by itself.
         before, silent_s = self.arrived, 0.0
         while self.arrived < self.sent and silent_s < MISSING_AFTER_S:
             await asyncio.sleep(LOOK_S)

@@ -68,12 +68,17 @@ def schema_option(words: str) -> SchemaOption:
         raise InvalidUse(f"the definition of the {kind} schema cannot be used: {error}") from None
 
 
+# The constructor reads files, keys and schemas, so that every mistake of the command line is
+# reported before the client connects; ``run`` only sends.
 class Production:
     """The messages of one command line. Raises ``InvalidUse``, ``MissingExtra``."""
 
     def __init__(self, given: argparse.Namespace) -> None:
         self._given = given
         self._stored = 0
+        # ``_stored`` and ``_failure`` are written by ``note`` alone, which the client calls between
+        # two steps of ``run``.
+        #
         # The first failure of a message, which ends the command.
         self._failure: ClientError | None = None
         # The values of one round.
@@ -104,6 +109,8 @@ class Production:
         # Of all messages together, whatever the round.
         pace = Pace(given.rate, clock.monotonic())
 
+        # Called by the client on the loop, once for each message and in the order of sending: no
+        # lock guards these counters.
         def note(message_id: MessageId | None, error: ClientError | None) -> None:
             if message_id is None:
                 self._failure = self._failure or error
@@ -119,11 +126,14 @@ class Production:
                 for _ in range(given.num_produce):
                     for value in self._values:
                         await asyncio.sleep(pace.wait_s(clock.monotonic()))
+                        # Waits while the producer has as many unstored messages as it may have;
+                        # ``send_nowait`` would raise then.
                         await producer.ready()
                         # Nothing more is sent after a failure.
                         self._raise_failure()
                         producer.send_nowait(value, note, **self._attributes)
                         pace.add()
+                # Every message has its receipt or its failure here.
                 await producer.flush()
                 self._raise_failure()
         finally:
@@ -138,6 +148,8 @@ class Production:
 
 def _schema_and_values(given: argparse.Namespace) -> tuple[Schema[Any] | None, list[Any]]:
     """The schema of the messages, and the values of one round, each of which fits it."""
+    # Stage 1: the bytes of every message.
+    #
     # Texts first, then files, in the order of the command line.
     parts = [
         part
@@ -150,9 +162,12 @@ def _schema_and_values(given: argparse.Namespace) -> tuple[Schema[Any] | None, l
     if not bodies:
         raise InvalidUse("there is nothing to send: -m TEXT or -f FILE")
 
+    # Stage 2: the schema, and the values that these bytes stand for.
     value = schema_option(given.value_schema)
     # Without a schema, the topic keeps the one that it has.
     schema: Schema[Any] | None = None if given.value_schema == "bytes" else value.schema
+    # All values are read before anything is sent: a mistake in the last file must not leave half of
+    # the messages on the topic.
     values = [_read(value.read, body) for body in bodies]
     if given.key_value_encoding_type != "none":
         key = schema_option(given.key_schema)
@@ -162,6 +177,8 @@ def _schema_and_values(given: argparse.Namespace) -> tuple[Schema[Any] | None, l
         values = [(pair_key, each) for each in values]
     elif given.key_value_key is not None or given.key_value_key_file is not None:
         raise InvalidUse("-kvk and -kvkf are for pairs: -kvet says how these are encoded")
+    # Stage 3: try each of them.
+    #
     # A value that does not fit is reported before anything is sent.
     for each in values:
         _read((schema or BytesSchema()).encode, each)

@@ -29,6 +29,8 @@ def run_with_client(given: argparse.Namespace, work: Callable[[Client], Awaitabl
         assert task is not None
         # The runner itself does so for SIGINT.
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        # Leaving the block closes every producer and consumer that ``work`` has left open, also
+        # when ``work`` was cancelled.
         async with connect(given.url, **connect_arguments(given)) as client:
             await work(client)
 
@@ -38,12 +40,15 @@ def run_with_client(given: argparse.Namespace, work: Callable[[Client], Awaitabl
         loop_factory = None
     else:
         loop_factory = uvloop.new_event_loop
+    # The order of the handlers: what ended the work, then what the user did wrong, then what the
+    # cluster refused.
     try:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             runner.run(with_client())
     # Of SIGTERM: nothing else cancels the main task.
     except asyncio.CancelledError:
         return EXIT_TERMINATED
+    # It was asked for by the reader, so it is a success: ``geminga read ... | head`` ends with 0.
     except BrokenPipeError:  # the program that read our output has gone
         drop_output()
     except (InvalidUse, InvalidServiceUrl, InvalidTopicName, MissingExtra) as error:

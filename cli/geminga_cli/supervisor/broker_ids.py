@@ -43,6 +43,10 @@ class BrokerIds:
     ) -> None:
         self._path = directory / f"{name}-ids.json"
         self._own = own
+        #     this life begins    former ids + own id     before its broker creates a node
+        #     30 s later          own id                  the sessions of former lives have expired
+        #     a clean end then    nothing                 its session was closed
+        #     a crash             all that was there      the next life finds them
         words = read_record(self._path).get("broker_ids")
         # The file is only a hint: whatever in it is no id is left out.
         known = cast("list[object]", words) if isinstance(words, list) else []
@@ -71,6 +75,8 @@ class BrokerIds:
 
     def end(self) -> None:
         """Remove this life's id, after its broker has closed its session."""
+        # Former ids stay where their sessions may still be alive: a cluster that was stopped within
+        # ``SESSIONS_OVER_AFTER_S`` of its start.
         if self.former:
             self._write(self.former)
         else:

@@ -57,12 +57,14 @@ async def _run(settings: ClusterSettings, arguments: Sequence[str]) -> int:
             # The store opens first, so it closes last: brokers need it until they have stopped.
             store = await stack.enter_async_context(_shared_store(settings))
             arguments = [*arguments, "--configuration-store", store]
+        # Stage 1: start all of them. They start at the same time, each with ports of its own.
         members: list[Member] = []
         # Before the first is started: what fails half-way stops those that were.
         stack.push_async_callback(_stop, members)
         for index, name in enumerate(settings.geo):
             process = await _command("cluster", "up", *options_of(settings, arguments, index))
             members.append(Member(name, process))
+        # Stage 2: wait until all are ready, or until a stop is asked for.
         stopped = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in stop_signals(signal.SIGHUP):
@@ -83,6 +85,7 @@ async def _run(settings: ClusterSettings, arguments: Sequence[str]) -> int:
             # Otherwise asyncio reports an error that was never looked at.
             with suppress(asyncio.CancelledError):
                 await ended
+        # Stage 3: the stack stops the members, then the store.
         ready.cancel()
         stopping.cancel()
     return 0
@@ -97,6 +100,13 @@ def options_of(settings: ClusterSettings, arguments: Sequence[str], index: int) 
         "--bookie-port": settings.bookie_port,
         "--zookeeper-port": settings.zookeeper_port,
     }
+    # With 100 ports between clusters, each has room for PARTS_MAX parts of a kind that take ports
+    # in a row.
+    # Of --geo east,west by default, with the store that they share:
+    #
+    #     east  6650  8080  3181  2181
+    #     west  6750  8180  3281  2281
+    #     configuration-store     2381
     own = {option: port + index * PORTS_APART if port else 0 for option, port in ports.items()}
     return [
         *arguments,
@@ -117,6 +127,8 @@ async def _shared_store(settings: ClusterSettings) -> AsyncGenerator[str]:
     wanted = settings.zookeeper_port
     # Behind the last cluster, so that adding a cluster at the end moves it, and no cluster.
     port = wanted + len(settings.geo) * PORTS_APART if wanted else 0
+    # Held as long as the store runs: between two lives of it no other program takes the port, which
+    # all brokers have in their options.
     with reserve(LOCALHOST, port, "--zookeeper-port") as reserved:
         options = store_options(settings, reserved.port)
 
@@ -182,6 +194,7 @@ async def _make_ready(members: Sequence[Member], *, is_shared: bool) -> None:
 async def _wait_ready(member: Member) -> None:
     assert member.process.stdout is not None
     # Reading goes no further than READY: a member prints little after it, which fits into the pipe.
+    # Where the output ends before READY, the member has ended.
     async for line in member.process.stdout:
         words = line.decode().split()
         if words[:1] == [READY]:
@@ -221,6 +234,8 @@ async def _stop(members: Sequence[Member]) -> None:
     # SIGTERM to all before any is waited for.
     for process in running:
         process.terminate()
+    # Each member has the deadlines of its own parts; this one is for a member that does not keep
+    # them. What it leaves behind, the kernel ends with it (``process``).
     try:
         async with asyncio.timeout(STOP_TIMEOUT_S):
             await asyncio.gather(*(process.wait() for process in running))

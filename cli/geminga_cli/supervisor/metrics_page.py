@@ -74,6 +74,10 @@ class MetricsPage(Service):
 class _Connection(asyncio.Protocol):
     """One request, one answer, and the end."""
 
+    #     connection_made ──▶ data_received ... ──▶ answer ──▶ connection_lost
+    #         │ too many         │ too long: 431         │ the transport closes when all is sent
+    #         ▼                  ▼
+    #       aborted            answer                 hang_up: the time is over
     def __init__(self, page: MetricsPage) -> None:
         self._page = page
         # None before the connection is made, and after it is lost.
@@ -86,6 +90,8 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not isinstance: uvloop's transports descend from none of asyncio's classes.
         self._transport = cast(asyncio.Transport, transport)
+        # Refused connections never enter ``connections``, so ``connection_lost`` discards nothing
+        # for them.
         if not self._page.admit(self):
             self._transport.abort()
             return

@@ -60,6 +60,8 @@ class Operator:
         # The supervisor chose the name: the lowest number that was free.
         name: str = (await self._ask("add", kind))["part"]
         deadline_s = self._clock.monotonic() + READY_TIMEOUT_S
+        # A part that fails to start is started again by the supervisor, so only time tells that it
+        # will not become ready.
         while (added := (await self.status())[name])["state"] != Phase.READY.value:
             if self._clock.monotonic() > deadline_s:
                 raise CannotObey(f"{name} was not ready in {READY_TIMEOUT_S:g} s: see its log")
@@ -70,7 +72,7 @@ class Operator:
         """Stop everything in order, and wait until it has ended."""
         await self._ask("stop")
         deadline_s = self._clock.monotonic() + STOP_TIMEOUT_S
-        # The supervisor removes its socket last.
+        # The supervisor removes its socket last: the control server opened first.
         while self._socket.exists():
             if self._clock.monotonic() > deadline_s:
                 raise CannotObey(f"not everything has ended in {STOP_TIMEOUT_S:g} s")

@@ -108,7 +108,8 @@ class PythonPart:
         """Start the process; it imports its modules and then waits at its gate."""
         if self.log_file is not None:
             self.log_file.parent.mkdir(exist_ok=True)
-        # The gate of the process before, if there was one.
+        # The gate of the process before, if there was one. That process has ended, so closing its
+        # gate changes nothing for it.
         if self.gate is not None:
             self.gate.close()
             self.gate = None  # making another one fails where descriptors are used up
@@ -120,6 +121,9 @@ class PythonPart:
         }
         # The environment reaches the part, so GEMINGA_* variables set its other settings.
         command = Command(self.words(), {**os.environ, **variables}, self.log_file)
+        # Only this process inherits the gate's entrance. The supervisor keeps the other end, which
+        # no part inherits (PEP 446: descriptors are not inheritable unless they are passed on): so
+        # each part sees the end of its pipe when the supervisor dies.
         try:
             return Process(command, (*self.inherited, gate.entrance))
         finally:

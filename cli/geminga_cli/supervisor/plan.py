@@ -75,6 +75,12 @@ class PortReservations:
         # Reserved sockets are bound and do not listen: a part can bind the same port beside them.
         self._held: list[ReservedPort] = []
         self._ports: dict[str, PartPorts] = {}
+        # Ports are reserved in the order in which people know them. All of them or none: the first
+        # that is taken releases those before it.
+        # Of a cluster with one proxy, two brokers and two bookies, by default:
+        #
+        #     proxy     6650  8080        broker    6651  8081        broker-2  6652  8082
+        #     bookie    3181  any         bookie-2  3182  any         zookeeper 2181
         try:
             # Before any part has started: a port that is taken ends the command at once.
             for name in settings.entrances:
@@ -140,6 +146,8 @@ class Plan:
     - The parts keep the descriptors ``inherited``, which are the locks of the data.
     """
 
+    # The order of the constructor is the order of dependence: ZooKeeper, bookies, brokers, proxies,
+    # functions workers. ``Fleet`` starts all of them at once, and stops them from the end.
     def __init__(
         self,
         settings: StandaloneSettings,
@@ -185,7 +193,8 @@ class Plan:
     def add(self, kind: str) -> Part:
         """Make one more part of a kind. Raises ``CannotObey``, ``UnusablePort``."""
         settings, names = self.settings, set(self.parts)
-        # The lowest number that is free.
+        # The lowest number that is free. A part is never taken out of ``parts``, even while an
+        # operator keeps it down: its number stays its own, and so do its data and its ports.
         number = next(
             each for each in range(1, len(names) + 2) if numbered(kind, each) not in names
         )
@@ -212,6 +221,7 @@ class Plan:
 
     def _add_broker(self, name: str, present: set[str]) -> Part:
         """Add a broker; ``present`` are the ids of all running brokers, none of which is former."""
+        # With port 0, the kernel may give the new broker a port that a broker of a former life had.
         own = self._broker_id(name)
         if any(own in each.former for each in self.broker_ids.values()):
             # A running broker would take over the nodes of the new one, as if they were its own.
@@ -223,6 +233,7 @@ class Plan:
         if QUORUMS.keys() & self._file.names(BROKER):
             # The file has the user's choice. Options would overrule it.
             options = {key: value for key, value in options.items() if key not in QUORUMS.values()}
+        # Only now: a refusal above must leave no trace of a broker that does not exist.
         self.broker_ids[name] = ids
         return self._add(name, BROKER, options)
 
@@ -239,6 +250,8 @@ class Plan:
         return part
 
 
+# The functions below make options and nothing else: what a part is told is tested without starting
+# it.
 def bookie_options(
     settings: StandaloneSettings, name: str, ports: PartPorts, zookeeper: str
 ) -> Mapping[str, str]:

@@ -46,6 +46,8 @@ class Process:
     def __init__(self, command: Command, inherited: Sequence[int] = ()) -> None:
         output: int | None = None
         if command.log_file is not None:
+            # Stage 1: the file of its log. Here nothing writes to it, so it can be renamed; while
+            # the process runs, ``shorten_log`` has to copy it.
             with suppress(FileNotFoundError):
                 if command.log_file.stat().st_size > LOG_FILE_BYTES_MAX:
                     # In place of the one that was put aside before.
@@ -54,7 +56,10 @@ class Process:
             # O_APPEND, because ``shorten_log`` empties the file under the child.
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             output = os.open(command.log_file, flags, 0o644)
+        # Stage 2: the process itself.
         try:
+            # The descriptors in ``inherited`` stay open in the child under the same numbers, and
+            # all others are closed there (``close_fds``).
             self._popen = subprocess.Popen(  # noqa: S603 - our own words only
                 command.words,
                 env=command.environment,
@@ -63,6 +68,8 @@ class Process:
                 stdout=output if output is not None else sys.stderr.fileno(),
                 stderr=output if output is not None else sys.stderr.fileno(),
                 pass_fds=tuple(inherited),
+                # A group of its own, led by the child: Ctrl-C goes to the group in the foreground,
+                # which is ours.
                 process_group=0,
                 # Safe because the supervisor has no threads: none holds a lock at the fork.
                 preexec_fn=_die_with_parent(os.getpid()),  # noqa: PLW1509

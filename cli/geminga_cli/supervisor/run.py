@@ -46,6 +46,8 @@ def supervise(plan: Plan, fleet: Fleet, launched: Launched) -> None:
     # In time: brokers wait for their release before they connect to ZooKeeper.
     for ids in plan.broker_ids.values():
         _remember(ids.begin)
+    # The processes were launched before there was a loop (``parts``): from here on the supervisor
+    # watches them.
     with asyncio.Runner(loop_factory=uvloop_factory()) as runner:
         failed = runner.run(_supervise(plan, fleet, launched))
     if failed is not None:
@@ -96,9 +98,12 @@ async def _supervise(plan: Plan, fleet: Fleet, launched: Launched) -> str | None
         hang_limit_s=settings.hang_limit_s,
         log_level=settings.log_level,
     )
+    # Entering it releases the first parts; leaving it closes the control channel, the metrics page
+    # and the signal handlers.
     async with supervisor:
         if settings.stop_with_input and is_stream():
             stop_at_end_of_input(loop, supervisor.stop)
+        # All processes have ended here; what follows only cleans up.
         failed = await supervisor.finished
         # Also where none was added: uvloop answers False.
         loop.remove_reader(STANDARD_INPUT)
@@ -139,6 +144,7 @@ class Announcer:
         if self._settings.zookeeper:
             endpoints[ZOOKEEPER] = PartEndpoints(None, {"address": self._settings.zookeeper})
         endpoints |= {name: ready[name] for name in self._names() if name in ready}
+        # First the file, then the line: a program that reads READY may open the file at once.
         try:
             self.file.write(endpoints_text(os.getpid(), endpoints))
         except OSError as error:  # a full disk

@@ -38,6 +38,8 @@ PROXY = "proxy"
 FUNCTIONS_WORKER = "functions-worker"
 
 
+# The strings below the fields are the texts of ``--help`` (``commands.parts.settings_help``),
+# comments above them are for readers of the code.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandaloneSettings:
     """Settings of a standalone.
@@ -94,6 +96,13 @@ class StandaloneSettings:
     bookies_default: ClassVar[int] = 1
     # Seconds from the beginning of a stop until a part is killed, by kind, in the order in which
     # parts end: each needs those behind it to finish its own work. A user waits 5 s.
+    #
+    #     0 s          1.0          2.0                 3.5          4.5
+    #     ├─ functions, ┤            │                   │            │
+    #     │  proxies    │            │                   │            │
+    #     │   brokers ───────────────┤                   │            │     a kind begins when the
+    #     │     bookies ─────────────────────────────────┤            │     one before has ended,
+    #     │       ZooKeeper ──────────────────────────────────────────┤     until its own mark
     stop_deadlines_s: ClassVar[Mapping[str, float]] = {
         FUNCTIONS_WORKER: 1.0,
         PROXY: 1.0,
@@ -281,6 +290,8 @@ def with_bookies_of_data(settings: SettingsT) -> SettingsT:
 
 # The settings of parts that the supervisor decides, and the setting of its own that does so; empty:
 # there is none, it chooses by itself.
+# A new setting of a part that the supervisor gives as an option belongs here, too: otherwise the
+# file could set it, and the option would overrule the file in silence.
 DECIDED: Mapping[str, Mapping[str, str]] = {
     ZOOKEEPER: {
         # All of it but Java's heap: the supervisor starts Java itself.

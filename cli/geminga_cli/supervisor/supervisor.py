@@ -74,6 +74,13 @@ class Launched:
     orders: Sequence[Order]
 
 
+# Where facts come from, and what becomes of them:
+#
+#     a process ends      ── _watch ───────────┐
+#     a part is ready     ── _follow, _ready ──┤
+#     a part is silent    ── _follow ──────────┼──▶ Fleet ──▶ orders ──▶ _carry_out ──▶ processes
+#     time has passed     ── _timer ───────────┤
+#     a signal, a command ── stop, _obey ──────┘
 class Supervisor(Service):
     """Keeps the parts running until it is told to stop; ``run`` returns when all have ended.
 
@@ -108,13 +115,17 @@ class Supervisor(Service):
         self._add_part = add_part
         self._hang_limit_s = hang_limit_s
         self._log_level = log_level
+        # What changes ``_processes``, ``_sessions`` and ``_endpoints`` runs in callbacks and tasks
+        # of one loop, without an ``await`` between reading and changing them: they need no lock.
+        #
         # The running process of each part; a part without one is missing.
         self._processes = dict(launched.processes)
         # How the last process of each part ended, as in ``subprocess``; read by the command.
         self.returncodes: dict[str, int] = {}
         # The control connection of each part whose process has connected.
         self._sessions: dict[str, PartSession] = {}
-        # The addresses of each part that was ready at least once, also while it is restarted.
+        # The addresses of each part that was ready at least once, also while it is restarted: the
+        # endpoints file does not lack a part for the moment of a restart.
         self._endpoints: dict[str, PartEndpoints] = {}
         self._restarts: Counter[str] = Counter()
         # Whether all parts have been ready at once.
@@ -191,6 +202,8 @@ class Supervisor(Service):
 
         def exited(future: asyncio.Future[int]) -> None:
             returncode = future.result()
+            # Forgotten before the fleet hears of its end: an order that follows must not reach a
+            # process that is gone.
             del self._processes[name]
             self.returncodes[name] = returncode
             # The connection may outlive the process for a moment: what it still says is of no use.
@@ -211,12 +224,15 @@ class Supervisor(Service):
 
     def _carry_out(self, orders: Sequence[Order]) -> None:
         to_do = deque(orders)
+        # No order is carried out with an ``await``: between a fact and the last order that follows
+        # from it no other fact can come.
         while to_do:
             # An order that fails is a fact, too: what the fleet orders because of it comes last.
             to_do.extend(self._carry_out_one(to_do.popleft()))
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        # One timer for all parts, set anew after every fact: any fact can move the next deadline.
         next_tick_s = self._fleet.next_tick_s()
         if next_tick_s is not None:
             delay_s = max(0.0, next_tick_s - self._clock.monotonic())
@@ -258,7 +274,11 @@ class Supervisor(Service):
 
     def _start(self, name: str) -> Sequence[Order]:
         try:
+            # Nothing is awaited between the launch and the entry in ``_processes``: a process that
+            # connects to the control channel is always found there.
             process = self._parts[name].launch()
+        # The fleet counts this as a failure of the part, and orders a restart or gives the part up;
+        # the supervisor itself goes on.
         except OSError as error:  # a full disk, no memory, too many processes
             log.warning("part could not be launched", extra={"child": name, "reason": str(error)})
             return self._fleet.not_launched(name, self._clock.monotonic())
@@ -360,6 +380,7 @@ class Supervisor(Service):
 
     def _greet(self, session: PartSession) -> None:
         """A process has connected: accept it if it is one that we started."""
+        # The pid is the one that the process names in its first message.
         for name, process in self._processes.items():
             if process.pid == session.pid:
                 self._sessions[name] = session
@@ -382,11 +403,15 @@ class Supervisor(Service):
         # Silent looks are counted, not seconds: after a laptop slept, or a debugger stopped all of
         # these processes, every part has been silent for long and none of them hangs.
         silent_looks = 0
+        # A look is a ping and a wait; anything that the part sends during the wait makes it count
+        # as alive.
         while session.is_open and silent_looks < LOOKS_PER_LIMIT:
             session.ping()
             await asyncio.sleep(self._hang_limit_s / LOOKS_PER_LIMIT)
             is_silent = session.is_silent and not self._fleet.is_paused(name)
             silent_looks = silent_looks + 1 if is_silent else 0
+        # The part may have ended, and even been started again, during the last sleep: a new process
+        # is not killed for the silence of the old one.
         process = self._processes.get(name)
         if session.is_open and process is not None and process.pid == session.pid:
             self._carry_out(self._fleet.hangs(name))

@@ -45,6 +45,8 @@ def _poll(process: Process, exited: asyncio.Future[int]) -> None:
 
 def _settle(process: Process, exited: asyncio.Future[int]) -> bool:
     """Set the result if the process has ended; returns whether the future is done."""
+    # This also reaps the process (waitpid): until then its number is not given to another one, so a
+    # signal sent meanwhile reaches no stranger.
     returncode = process.poll()
     # The future is done early where the waiting side was cancelled.
     if returncode is not None and not exited.done():

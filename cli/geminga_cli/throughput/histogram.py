@@ -21,6 +21,7 @@ _BITS = 8
 _HALF = 1 << (_BITS - 1)
 # 2 ** 40 microseconds are twelve days; longer durations count as that.
 _SHIFTS_MAX = 40 - _BITS
+# Two halves for the values without a shift, and one for each shift.
 _BUCKETS = (_SHIFTS_MAX + 2) * _HALF
 VALUE_MAX_US = (1 << 40) - 1
 
@@ -38,8 +39,11 @@ class Histogram:
 
     def add(self, value_us: int) -> None:
         """Count one duration; a negative one, of clocks that disagree, counts as 0."""
+        # Clamped first: the index below is then always within ``_counts``.
         value_us = min(max(value_us, 0), VALUE_MAX_US)
         shift = max(value_us.bit_length() - _BITS, 0)
+        # 300 us have nine bits: shift 1, and 300 >> 1 = 150 is in bucket 128 + 150, together with
+        # 301 us.
         # ``value_us >> shift`` is 128 to 255 wherever there is a shift, so the buckets of a power
         # of two follow those of the power before.
         self._counts[shift * _HALF + (value_us >> shift)] += 1
@@ -56,7 +60,8 @@ class Histogram:
 
         The shares must rise: one pass over the buckets finds all of them.
         """
-        # ``seen``: how many durations are in the buckets up to and with ``bucket``.
+        # ``seen``: how many durations are in the buckets up to and with ``bucket``. Both only grow
+        # from one share to the next.
         bucket, seen = 0, self._counts[0]
         for share in shares:
             if not self.count:

@@ -51,11 +51,14 @@ class Meter:
 
     def __init__(self, begin_s: float) -> None:
         self._begin_s = begin_s
+        # Both count the same messages; ``_period`` is replaced at each progress line.
         self.whole = Figures(begin_s)
         self._period = Figures(begin_s)
 
     def add(self, now_s: float, latency_s: float, size_bytes: int) -> None:
         """Count a message of that size, which was stored or received now."""
+        # By the time of the receipt: a message that was sent in the warm-up and stored after it
+        # counts.
         if now_s < self._begin_s:
             return
         # Kept in integers: a run of days must not lose the small ones in a sum of floats.

@@ -13,6 +13,8 @@ class Pace:
     Events that were late are caught up on, so that the average is kept.
     """
 
+    # The next event is due at ``start_s`` + ``done`` / ``rate``: nothing else is remembered, so an
+    # event that was late does not delay those behind it.
     rate: float
     start_s: float
     # Events that have happened.

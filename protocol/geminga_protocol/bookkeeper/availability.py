@@ -52,6 +52,7 @@ class Group(NamedTuple):
 
     def runs(self) -> Iterator[Run]:
         """The runs, in order."""
+        # A group of one run has distance 0, and ``range`` refuses a step of 0.
         for start in range(self.first, self.last + 1, self.distance or 1):
             yield Run(start, start + self.length - 1)
 
@@ -70,6 +71,8 @@ def runs_of(entry_ids: Iterable[int]) -> list[Run]:
 def join_runs(runs: Iterable[Run]) -> list[Run]:
     """Merge runs, which may overlap, into ascending runs with gaps between them."""
     joined: list[Run] = []
+    # In ascending order a run can only touch the last one that was joined. Its end may lie before
+    # the end of that one, where it is contained in it.
     for run in sorted(runs):
         if joined and run.first <= joined[-1].last + 1:
             joined[-1] = Run(joined[-1].first, max(run.last, joined[-1].last))
@@ -98,6 +101,9 @@ def decode_availability(content: bytes) -> list[Run]:
     if len(content) < HEADER_BYTES:
         raise WireError(f"a list of entries of {len(content)} bytes has no header")
     version, count = _HEADER.unpack_from(content)
+    # Upstream's reader accepts bytes behind the last group; this one does not, because a count that
+    # does not fit the length means that one of the two is damaged. A list that is read short would
+    # report entries as missing which the bookie has.
     if version != _VERSION or len(content) != HEADER_BYTES + count * GROUP_BYTES:
         raise WireError(f"a list of entries of version {version} with {count} groups is not known")
     groups = map(Group._make, _GROUP.iter_unpack(content[HEADER_BYTES:]))
@@ -106,9 +112,11 @@ def decode_availability(content: bytes) -> list[Run]:
 
 def _joined(group: Group, run: Run) -> Group | None:
     """``group`` with ``run`` added; None where the run does not continue it."""
+    # Runs ascend, so the distance is positive. It is stored in 31 bits.
     distance = run.first - group.last
     if run.last - run.first + 1 != group.length or distance > _I32_MAX:
         return None
+    # 0: the group has one run so far, and this one sets the distance for all that follow.
     if group.distance not in (0, distance):
         return None
     return group._replace(last=run.first, distance=distance)

@@ -37,13 +37,15 @@ class Flag(IntEnum):
     FENCING = 1
     # An add by the recovery of a ledger, which a fenced ledger takes.
     RECOVERY_ADD = 2
-    # An add that a read-only bookie may still take.
+    # An add that a read-only bookie may still take. Recovery and auto-recovery set it: a cluster of
+    # full disks must still be able to close its ledgers, and to move what it has.
     HIGH_PRIORITY = 4
 
 
 class ReturnCode(IntEnum):
     """How a request ended."""
 
+    # 0 to 2 and 100 to 107 are all there are in V2. An unlisted number becomes ``UnknownRefusal``.
     EOK = 0
     ENOLEDGER = 1
     ENOENTRY = 2

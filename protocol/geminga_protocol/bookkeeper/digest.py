@@ -73,6 +73,7 @@ def decode_entry(
     found_ledger, found_entry, last_confirmed, length, digest = ENTRY_HEADER.unpack_from(
         buffer, start
     )
+    # Cut out before it is checked: crc32c reads whole objects, and the caller wants this copy.
     payload = buffer[payload_start:end]
     computed = crc32c(payload, crc32c(buffer[start : start + DIGESTED_HEADER_BYTES]))
     if computed != digest:

@@ -69,6 +69,7 @@ _ADD = Struct(">II20s")
 _FRESH_ADD = Struct(">II20sqqqqI")
 # What a bookie reads of it, from the header word on.
 _ADD_REQUEST = Struct(">I20sqq")
+# What the frame size counts beside the entry, and beside the payload of an entry.
 _ADD_OVERHEAD_BYTES = _HEADER_WORD_BYTES + MASTER_KEY_BYTES
 _FRESH_ADD_OVERHEAD_BYTES = _ADD_OVERHEAD_BYTES + ENTRY_HEADER_BYTES
 _ADD_REQUEST_BYTES_MIN = 40
@@ -197,14 +198,21 @@ def parse_request(buffer: bytes, start: int, end: int) -> Request:
     """
     # Numbers instead of members of ``Operation`` and ``Flag``, whose look-up costs time for every
     # entry. A request that passes no check falls through to the description of its fault.
+    # A frame shorter than the shortest valid request, a read, could make ``unpack_from`` read
+    # numbers out of the next frame in the buffer: it checks the end of the buffer, not that of the
+    # frame.
     if end - start >= _READ_BYTES and buffer[start] == VERSION:
         operation = buffer[start + 1]
         if operation == 1 and end - start >= _ADD_REQUEST_BYTES_MIN:
             word, master_key, ledger_id, entry_id = _ADD_REQUEST.unpack_from(buffer, start)
             if ledger_id >= 0 and entry_id >= 0:
+                # 24 bytes: header word and master key. The entry begins with the two ids that were
+                # just read, because bookies store an entry with its ids.
                 return 1, word & 0xFFFF, ledger_id, entry_id, master_key, start + 24
         elif operation == 2:
             word, ledger_id, entry_id = _READ_REQUEST.unpack_from(buffer, start)
+            # Bit 0 is FENCING. A read that does not fence carries no master key: bookies let any
+            # client read any ledger, and compare passwords only where a request changes the ledger.
             if not word & 1:
                 if ledger_id >= 0 and entry_id >= LAST_ENTRY:
                     return 2, word & 0xFFFF, ledger_id, entry_id, None, start + _READ_BYTES
@@ -224,6 +232,8 @@ def parse_response(buffer: bytes, start: int, end: int) -> Response:
         raise TruncatedFrame("a bookie's response", _RESPONSE_BYTES, end - start)
     # The header word has version (8 bits), operation (8) and flags (16), from the top.
     word, code, ledger_id, entry_id = _RESPONSE_FRAME.unpack_from(buffer, start)
+    # The return code is not interpreted here: one that V2 does not have becomes an error that names
+    # it, in ``errors.refusal_of``.
     if word >> 24 != VERSION:
         raise UnsupportedVersion(word >> 24)
     return word >> 16 & 0xFF, code, ledger_id, entry_id, start + _RESPONSE_BYTES

@@ -74,6 +74,7 @@ def parse_batch_read(buffer: bytes, start: int, end: int) -> BatchRead:
         if end < key_end:
             raise TruncatedFrame("a fencing request", key_end - start, end - start)
         master_key = buffer[start + BATCH_READ_BYTES : key_end]
+    # Unlike in a read of one entry, -1 (the last entry) makes no sense as the first of several.
     if ledger_id < 0 or first_entry < 0:
         raise WireError("a request for several entries with a negative ledger id or entry id")
     return BatchRead(ledger_id, first_entry, request_id, max(0, count_max), bytes_max, master_key)
@@ -99,5 +100,7 @@ def encode_batch_answer(
 def encode_auth_answer(message: AuthMessage) -> bytes:
     """A whole answer to a request to authenticate."""
     content = message.SerializeToString()
+    # An answer in V2 has no return code and no ids for authentication: header word and protobuf
+    # only.
     word = _AUTH_WORD.to_bytes(4, "big")
     return FRAME_SIZE.pack(len(word) + len(content)) + word + content

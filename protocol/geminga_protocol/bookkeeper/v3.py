@@ -108,6 +108,8 @@ def status_of(return_code: int) -> pb.StatusCode.ValueType:
 def has_body(request: pb.Request) -> bool:
     """Whether the request has the body that its operation needs."""
     names = _BODIES.get(request.header.operation)
+    # An operation without a row in ``_BODIES`` (authentication, START_TLS, or one of a newer
+    # version) has no body that the bookie could serve.
     return names is not None and request.HasField(names[0])  # type: ignore[arg-type]  # from a table
 
 
@@ -127,6 +129,8 @@ def make_response(request: pb.Request, status: pb.StatusCode.ValueType = pb.EOK)
     # By it the client finds the request that is answered: answers come in any order.
     response.header.txnId = header.txnId
     asked_name, answer_name = _BODIES[header.operation]
+    # Both statuses are set: upstream's clients believe the one in the body where the outer one is
+    # EOK, and the outer one otherwise.
     answer = _body(response, answer_name)
     answer.status = status
     if header.operation != pb.GET_BOOKIE_INFO:

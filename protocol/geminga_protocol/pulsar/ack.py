@@ -48,17 +48,24 @@ def parse_ack(buffer: bytes, start: int, end: int) -> AckCommand | None:
     another command, rare fields, ids of different lengths or ledgers, negative ids (entry -1 is
     the position before a ledger's first entry), or garbage.
     """
+    # Stage 1: the head, the consumer, the type, and the first id. An index beyond the end of the
+    # buffer, a varint without end or a size that does not fit means the same here as a rare field:
+    # protobuf decides, and its error describes the fault.
     try:
         command_bytes, type_and_part = _read_head(buffer, start)
         if type_and_part != ACK_TYPE_AND_PART or start + 4 + command_bytes != end:
             return None
         ack_bytes = buffer[start + ACK_HEAD_BYTES]
         position = start + ACK_HEAD_BYTES + 1
+        # The size of the ack has further bytes: a dozen ids make it larger than 127.
         if ack_bytes > 127:
             ack_bytes, position = decode_varint(buffer, position - 1)
         if position + ack_bytes != end or buffer[position] != 0x08:
             return None
         consumer_id, position = decode_varint(buffer, position + 1)
+        # A tag is compared where it is expected and nowhere else: fields in another order, or
+        # another field between them, end the attempt. So an ACK with a batch index, a transaction
+        # or a request id, which stand behind the ids or inside them, never passes.
         ack_type = buffer[position + 1]
         if buffer[position] != 0x10 or ack_type > CUMULATIVE:
             return None
@@ -72,8 +79,11 @@ def parse_ack(buffer: bytes, start: int, end: int) -> AckCommand | None:
         entry_id, position = decode_varint(buffer, entry_start)
     except (IndexError, struct.error, WireError):
         return None
+    # As uint64, a number this large stands for a negative one.
     if entry_id > INT64_MAX or ledger_id > INT64_MAX:
         return None
+    # Stage 2: what the first id says of its own size must be true, then all others can be compared
+    # with it byte by byte.
     id_bytes = position - id_start
     if buffer[id_start + 1] != id_bytes - 2:
         return None
@@ -104,6 +114,8 @@ def _read_columns(ids: bytes, id_bytes: int, entry_offset: int, ledger_id: int) 
         return None
     # The constants take off the continuation bits: 128 for the first byte, 128 << 7 for the second.
     match columns:
+        # Entry ids of one, two and three bytes, up to 2,097,151. Larger ones are rare, because a
+        # broker begins a new ledger long before.
         case [lows, mids, highs]:
             parts = zip(lows, mids, highs, strict=True)
             return [

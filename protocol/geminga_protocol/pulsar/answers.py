@@ -197,6 +197,8 @@ def encode_close_consumer(
     """CLOSE_CONSUMER from the broker, with the topic's new owner where it is known."""
     close = api.CommandCloseConsumer(
         consumer_id=consumer_id,
+        # The field is required, but the broker asks for nothing: clients do not answer this
+        # command.
         request_id=NO_REQUEST_ID,
         assignedBrokerServiceUrl=broker_url,
         assignedBrokerServiceUrlTls=broker_url_tls,
@@ -235,6 +237,7 @@ def message_id(
 ) -> api.MessageIdData:
     """A message id for a command; -1 stands for an absent entry, partition or batch index."""
     return api.MessageIdData(
+        # The fields are uint64 on the wire, and -1 is what upstream's Java long is there.
         ledgerId=unsigned(ledger_id),
         entryId=unsigned(entry_id),
         partition=partition,
@@ -344,6 +347,8 @@ def encode_refusal(
     if "request_id" not in part.DESCRIPTOR.fields_by_name:
         return None
     request_id = cast(_Request, part).request_id
+    # A request whose type has its own response gets its failure in it, as upstream's broker
+    # answers.
     own_response = _own_response(command, request_id, error, message)
     if own_response is not None:
         return encode_command(own_response)
@@ -364,6 +369,7 @@ def _own_response(
     fields = response.DESCRIPTOR.fields_by_name
     setattr(response, "error" if "error" in fields else "error_code", error)
     setattr(response, "message" if "message" in fields else "error_message", message)
+    # Two responses have a further field that says whether they succeeded; its default is a success.
     if command.type == BaseCommand.LOOKUP:
         response.response = api.CommandLookupTopicResponse.Failed
     elif command.type == BaseCommand.PARTITIONED_METADATA:
@@ -383,6 +389,8 @@ def _response_types() -> dict[BaseCommand.Type.ValueType, BaseCommand.Type.Value
     by_name = dict(BaseCommand.Type.items())
     for name, request_type in by_name.items():
         response_type = by_name.get(f"{name.removesuffix('_REQUEST')}_RESPONSE")
+        # SUBSCRIBE, UNSUBSCRIBE, CLOSE_PRODUCER and others: their success is SUCCESS, their failure
+        # ERROR.
         if response_type is None:
             continue
         response_part = parts[response_type].message_type

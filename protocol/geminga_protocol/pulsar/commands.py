@@ -77,6 +77,7 @@ def parse_command(buffer: bytes, start: int, end: int) -> tuple[BaseCommand, int
         command = _parse_base_command(encoded)
     except DecodeError as error:
         raise WireError(f"not a command: {error}") from error
+    # Stage 2: a command that protobuf can parse may still lack what its readers rely on.
     # A MESSAGE, the most frequent command of a consumer, has no text field to check: 1 us less.
     is_message = encoded.startswith(MESSAGE_START) and command.type == _MESSAGE
     if is_message and command.IsInitialized():
@@ -123,6 +124,8 @@ def _check_complete(command: BaseCommand) -> BaseCommand.Type.ValueType:
     if not has_part:
         raise IncompleteCommand(command, (part_name,))
     # An ACK may have thousands of ids: looking into each would take 3x as long as parsing them.
+    # These two are all that the handler of an ACK needs to answer; a message id without ledger or
+    # entry reads 0:0.
     if (
         command_type == _ACK
         and command.ack.HasField("consumer_id")

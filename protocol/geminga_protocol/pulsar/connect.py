@@ -6,6 +6,12 @@ from dataclasses import dataclass, field
 
 from geminga_protocol.pulsar import api_pb2 as api
 
+#     client                          broker
+#     CONNECT method, data ─────────▶
+#             ◀──────────── AUTH_CHALLENGE    as often as the method asks
+#     AUTH_RESPONSE ────────────────▶
+#             ◀───────────────── CONNECTED    later challenges are REFRESH_CHALLENGE
+#
 # The authentication method of a client that names none.
 NO_METHOD = "none"
 # The challenge that a broker sends when credentials have expired; clients answer it with fresh

@@ -49,6 +49,8 @@ BROKER_ENTRIES_SINCE = 18
 
 def knows_broker_entries(command: api_pb2.CommandConnect) -> bool:
     """Whether the client that sent ``command`` understands broker entry metadata."""
+    # Both conditions, as upstream: a client of a newer version may still be unable to skip the
+    # broker's metadata; then it leaves the flag unset.
     return (
         command.protocol_version >= BROKER_ENTRIES_SINCE
         and command.feature_flags.supports_broker_entry_metadata

@@ -50,12 +50,15 @@ class MessageEncoder:
         A client raises ``consumer_epoch`` when it asks for redelivery of all messages, and drops
         messages with an older epoch: the broker sent them before it had read the request.
         """
+        # Each field: its tag (field number * 8, or + 2 for a message), then its value.
         self._consumer = b"\x08" + encode_varint(consumer_id)
         self._partition = b"\x18" + encode_varint(partition)
         self._epoch = b"\x28" + encode_varint(consumer_epoch) if consumer_epoch >= 0 else b""
         self._end = self._partition + self._epoch
         # Nothing is made ready before the first message: many encoders are never used, and making
         # the parts ready takes as long as ten messages.
+        # ``_beginnings``, ``_plain_bytes`` and ``_ledger_id`` change together, in
+        # ``_turn_to_ledger`` only.
         self._ledger_id: int | None = None
         # The command up to the entry id, by the length of the entry id.
         self._beginnings: list[bytes] = []
@@ -108,6 +111,8 @@ class MessageEncoder:
         more += self._epoch
         ledger = b"\x08" + encode_varint(ledger_id) + b"\x10"
         message_id = ledger + entry + self._partition
+        # A message id has 33 bytes at most (three tags, three varints of ten bytes): its size is
+        # one byte. The message can be longer than 127 bytes here, because of the ack set.
         message = self._consumer + b"\x12" + LAST[len(message_id)] + message_id + more
         command = b"\x08\x09\x4a" + encode_varint(len(message)) + message
         return _pack_head(4 + len(command) + payload_bytes, len(command)) + command
@@ -121,6 +126,8 @@ class MessageEncoder:
             message_id_bytes = len(ledger) + entry_bytes + len(self._partition)
             message_bytes = len(self._consumer) + 2 + message_id_bytes + len(self._epoch)
             self._beginnings.append(
+                # One byte for each of the two sizes: without an ack set, a message has at most 57
+                # bytes (consumer 11, message id 2 + 33, epoch 11).
                 b"\x08\x09\x4a"
                 + LAST[message_bytes]
                 + self._consumer

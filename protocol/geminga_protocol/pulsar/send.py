@@ -55,6 +55,8 @@ def parse_send(buffer: bytes, start: int, end: int) -> SendCommand | None:
     """
     try:
         command_bytes, head = _read_head(buffer, start)
+        # Nothing has been checked yet: ``payload_start`` may lie anywhere, until it was compared
+        # with ``end``.
         payload_start: int = start + 4 + command_bytes
         # One comparison checks type, tag and size: CommandSend fills the command behind the head.
         # The fields that are read here take less than 128 bytes together, so a command whose size
@@ -65,6 +67,9 @@ def parse_send(buffer: bytes, start: int, end: int) -> SendCommand | None:
             or buffer[start + 8] != 0x08
         ):
             return None
+        # From here on the command is a SEND of one-byte size whose first field is the producer id.
+        # A byte read beyond the command is noticed at the end, where ``position`` must meet
+        # ``payload_start``.
         producer_id = buffer[start + 9]
         position = start + 10
         if producer_id > 127:
@@ -85,6 +90,8 @@ def parse_send(buffer: bytes, start: int, end: int) -> SendCommand | None:
                 sequence_id += (byte << 14) - 16384
                 if byte > 127:
                     sequence_id, position = decode_varint(buffer, position - 3)
+        # The usual SEND of a message sent alone ends here: two fields, and the rest have their
+        # defaults.
         if position == payload_start:
             return producer_id, sequence_id, 1, 0, False, payload_start
         return _parse_more(buffer, position, payload_start, producer_id, sequence_id)
@@ -109,6 +116,7 @@ def _parse_more(
         position += 2
         if number > 127:
             number, position = decode_varint(buffer, position - 1)
+        # A larger number is left to protobuf, which makes an int32 of it.
         if tag == NUM_MESSAGES_TAG and number <= INT32_MAX:
             num_messages = number
         elif tag == HIGHEST_SEQUENCE_ID_TAG:
@@ -147,6 +155,8 @@ def encode_send(
     return (
         FRAME_HEAD.pack(4 + command_bytes + payload_bytes, command_bytes)
         + b"\x08\x06\x32"
+        # The fields take 46 bytes at most (four tags, four varints of up to ten bytes, two bytes of
+        # ``is_chunk``), so the size is one byte.
         + LAST[len(send)]
         + send
     )
@@ -177,6 +187,8 @@ class ReceiptEncoder:
     def __init__(self, producer_id: int) -> None:
         # The field producer_id, and the tag of the sequence id.
         self._producer = b"\x08" + encode_varint(producer_id) + b"\x10"
+        # ``_ledger_id``, ``_middles`` and ``_beginnings`` change together, in ``_turn_to_ledger``
+        # only.
         self._ledger_id = 0
         self._turn_to_ledger(0)
 
@@ -228,6 +240,7 @@ class ReceiptEncoder:
         self._beginnings = []
         for changing_bytes in range(3 * VARINT_BYTES_MAX):
             receipt_bytes = constant_bytes + changing_bytes
+            # A receipt has at most 57 bytes (28 that do not change, 29 that do): one byte of size.
             command = b"\x08\x07\x3a" + LAST[receipt_bytes]
             command_bytes = len(command) + receipt_bytes
             head = FRAME_HEAD.pack(4 + command_bytes, command_bytes)

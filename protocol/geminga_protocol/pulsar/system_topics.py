@@ -25,6 +25,7 @@ _SUFFIX = "__transaction_pending_ack"
 
 def is_system_topic(topic: TopicName) -> bool:
     """Whether brokers, not users, write to ``topic`` (upstream's ``SystemTopicNames``)."""
+    # Of the topic, not of the partition: the partitions of a system topic are system topics too.
     local = topic.base.local
     return local in _NAMES or local.startswith(_PREFIX) or local.endswith(_SUFFIX)
 

@@ -327,7 +327,7 @@ TWO_OF_A_BATCH = {
         Wanted(
             TWO_OF_A_BATCH | {"redelivery_count": 1},
             TWO_OF_A_BATCH | {"redelivery_count": 2},
-            "whoever acknowledges others of its batch does not undo that a message was given back",
+            "an acknowledgement of others of its batch does not undo that a message was given back",
         )
     ]
 )

@@ -94,7 +94,7 @@ async def a_frame_that_is_too_large(world: World) -> None:
                     "request_id": "none",
                 },
             ],
-            "a command that is known and not served is refused, and costs nobody the connection",
+            "a command that is known and not served is refused, and ends no connection",
         )
     ]
 )

@@ -8,7 +8,7 @@ from tests.differential.world import World
 
 from geminga_protocol.pulsar import api_pb2 as api
 
-LIVES_ON = "what is not served is refused, and costs nobody the connection"
+LIVES_ON = "what is not served is refused, and ends no connection"
 NO_TRANSACTIONS = {"error": "NotAllowedError", "message": "Transactions are not enabled."}
 FOUND = {"authoritative": True, "brokerServiceUrl": "pulsar://ADDRESS", "response": "Connect"}
 

@@ -168,7 +168,7 @@ async def a_message_for_a_producer_that_is_not_there(world: World) -> None:
         Wanted(
             "< end of connection",
             "< nothing",
-            "what crossed the closing on its way costs nobody the connection",
+            "what crossed the closing on its way ends no connection",
         ),
         Wanted(
             (["a", "> LOOKUP", _CLOSED], ["a", "< nothing"]),

@@ -100,7 +100,7 @@ def no_namespace(name: str) -> Json:
 
 @scenario(
     wanted=[
-        Wanted(["a", theirs], no_namespace(name), "no name costs anybody the connection")
+        Wanted(["a", theirs], no_namespace(name), "no name ends a connection")
         for name, theirs in (("nonsense", "< end of connection"), ("a/b/c/d", "< nothing"))
     ]
 )

@@ -41,7 +41,7 @@ def test_the_port_is_still_there_when_its_program_comes_back() -> None:
             listening(reserved.port).close()
 
 
-def test_nobody_connects_to_a_port_that_is_only_reserved() -> None:
+def test_a_connection_to_a_port_that_is_only_reserved_is_refused() -> None:
     with ReservedPort(HOST, 0) as reserved, pytest.raises(ConnectionRefusedError):
         socket.create_connection((HOST, reserved.port))
 
@@ -53,7 +53,7 @@ def test_ports_reserved_at_the_same_time_all_differ() -> None:
         reserved.close()
 
 
-def test_a_port_that_somebody_listens_on_cannot_be_reserved() -> None:
+def test_a_port_that_a_program_listens_on_cannot_be_reserved() -> None:
     with listening(0) as server, pytest.raises(OSError, match="in use"):
         ReservedPort(HOST, server.getsockname()[1])
 

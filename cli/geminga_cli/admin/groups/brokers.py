@@ -22,6 +22,9 @@ def check_health(service: AdminService, given: Given) -> str:
     return answer
 
 
+# ``BrokersBase`` of Pulsar. All of these are asked of the broker at --admin-url. What is in
+# ZooKeeper (the list, the leader, dynamic settings) any broker answers alike; a version, a health
+# check and a runtime configuration are those of the broker that is asked.
 OPERATIONS = (
     Operation(
         "list",
@@ -68,6 +71,8 @@ OPERATIONS = (
         (),
         gets("brokers/configuration/runtime"),
     ),
+    # The broker stores the value in ZooKeeper (``records.cluster.dynamic_configuration``); all
+    # brokers watch that node.
     Operation(
         "update-dynamic-config",
         "change a setting of all brokers while they run",

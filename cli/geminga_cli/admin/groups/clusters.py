@@ -96,6 +96,7 @@ OPERATIONS = (
         data_arguments(),
         sends("PUT", "clusters/{cluster}", cluster_data),
     ),
+    # The whole record is replaced: an address that is not given is gone afterwards.
     Operation(
         "update",
         "change the addresses of a cluster",

@@ -41,6 +41,8 @@ ANY_FILE = "file, or a URL from which the worker fetches it"
 
 # pulsar-admin's options, in both spellings where it has two, and the members of the config they
 # set.
+# A row sets one member of the config and nothing else. What members mean, and which go together,
+# the worker checks: a rule here would be a second place for it.
 OPTIONS = (
     # What is run: a class or a module, and the package that it is in.
     sets("className", "--classname", "--className", help="the function's class or module"),
@@ -291,6 +293,7 @@ def get_state(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSO
     path = f"{path_given(KIND, given)}/state/{quote(given.key, safe='')}"
     if not given.watch:
         return service.ask("GET", path)
+    # Polling, as upstream's tool does: REST has no way to wait for a change.
     shown: object = None
     while True:
         try:
@@ -300,6 +303,8 @@ def get_state(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSO
             if refused.status != HTTPStatus.NOT_FOUND:
                 raise
             lines = [str(refused)]  # the key may be set later
+        # The lines are compared, and not the answers: a change that shows in no line is no change
+        # to a reader.
         if lines != shown:
             print_lines(lines)
             shown = lines
@@ -356,6 +361,8 @@ OPERATIONS = (
         (*NAMES, INSTANCE),
         asks(KIND, "GET", "/stats"),
     ),
+    # The worker publishes the message to an input topic and waits for the result on the output
+    # topic, so this can take as long as the function does.
     Operation(
         "trigger",
         "send a function a message, and show its result",

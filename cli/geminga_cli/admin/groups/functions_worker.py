@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from geminga_cli.admin.operation import Operation, gets, sends
 
+# ``WorkerApiV2Resource`` and ``WorkerStatsApiV2Resource`` of Pulsar. Workers answer them; a broker
+# or a proxy that knows the workers passes the requests on.
 OPERATIONS = (
     Operation("get-cluster", "list the workers", (), gets("worker/cluster")),
     Operation(
@@ -15,6 +17,7 @@ OPERATIONS = (
         (),
         gets("worker/assignments"),
     ),
+    # The next two are about the worker that is asked, and no other.
     Operation(
         "function-stats",
         "show the counters of a worker's instances",

@@ -99,7 +99,8 @@ def peek_messages(service: AdminService, given: Given) -> list[dict[str, Any]]:
     """The first messages that the subscription has not acknowledged, up to ``--count``."""
     found: list[dict[str, Any]] = []
     template = "{topic}/subscription/{subscription}/position/"
-    # REST counts unacknowledged entries from 1.
+    # REST counts unacknowledged entries from 1: one request for each of them. An entry that is
+    # acknowledged meanwhile shifts those behind it, so the next one may be skipped.
     position = 1
     while len(found) < given.count:
         try:
@@ -126,6 +127,8 @@ def examine_message(service: AdminService, given: Given) -> list[dict[str, Any]]
     return read_messages(service.fetch(path("{topic}/examinemessage", given), query))
 
 
+# ``PersistentTopicsBase`` of Pulsar: these read from the topic's ledgers, and leave no trace in it.
+# The broker that owns the topic answers them.
 MESSAGE_OPERATIONS = (
     Operation(
         "peek-messages",
@@ -177,6 +180,8 @@ MESSAGE_OPERATIONS = (
         examine_message,
         show_messages,
     ),
+    # The broker searches by publish time, which rises with few exceptions: producers have clocks of
+    # their own.
     Operation(
         "get-message-id",
         "show the first message that was published at or after a time",

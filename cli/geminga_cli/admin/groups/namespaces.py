@@ -67,6 +67,8 @@ def delete_subscription(service: AdminService, given: Given) -> None:
     service.ask("POST", path(where + "/unsubscribe/{sub}", given))
 
 
+# ``Namespaces`` of Pulsar. Policies of a namespace are in ZooKeeper; brokers watch them, so a
+# change holds for all its topics within moments.
 OPERATIONS = (
     Operation(
         "list",
@@ -113,6 +115,8 @@ OPERATIONS = (
         ),
         create_namespace,
     ),
+    # Without --force a namespace with topics is refused. With it, its topics are deleted until none
+    # is left, although their clients reconnect; a deletion that was interrupted can be repeated.
     Operation(
         "delete",
         "delete a namespace",

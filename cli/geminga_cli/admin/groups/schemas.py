@@ -78,6 +78,7 @@ def schema_of_file(given: Given) -> dict[str, Any]:
     }
 
 
+# ``SchemasResourceBase`` of Pulsar.
 OPERATIONS = (
     Operation(
         "get",
@@ -101,6 +102,8 @@ OPERATIONS = (
         (TOPIC,),
         gets("schemas/{topic}/metadata"),
     ),
+    # Refused where the compatibility strategy of the namespace forbids it (409); the same schema
+    # again is no new version.
     Operation(
         "upload",
         "add a schema to a topic",
@@ -113,6 +116,7 @@ OPERATIONS = (
         (TOPIC, FILE),
         sends("POST", "schemas/{topic}/compatibility", schema_of_file),
     ),
+    # A version is added that marks the deletion; with --force, the record and its ledgers go.
     Operation(
         "delete",
         "delete a topic's schemas",

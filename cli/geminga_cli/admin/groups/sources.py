@@ -90,6 +90,8 @@ def package_of(config: Config, kind_member: str) -> str | None:
     return None if archive is None else str(archive)
 
 
+# The command line's sourceType is taken out of the config by ``package_of``, so it must be called
+# before the config is sent (``components.submits``).
 KIND = Kind(
     "source",
     "sourceConfig",

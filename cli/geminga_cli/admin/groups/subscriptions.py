@@ -67,7 +67,8 @@ def reset_cursor(service: AdminService, given: Given) -> None:
         body = {**given.messageId, "isExcluded": given.exclude_reset_position}
         service.ask("POST", path(f"{ONE}/resetcursor", given), content=body)
         return
-    # REST takes a moment, the command line a span before now.
+    # REST takes a moment, the command line a span before now. That is the time of this machine, not
+    # of the broker: an error of this clock moves the position.
     moment_ms = int((time.time() - given.time) * MS_A_SECOND)
     service.ask("POST", path(f"{ONE}/resetcursor/{moment_ms}", given))
 
@@ -78,6 +79,8 @@ def analyze_backlog(service: AdminService, given: Given) -> Any:  # noqa: ANN401
     return service.ask("POST", path(f"{ONE}/analyzeBacklog", given), content=given.position)
 
 
+# ``PersistentTopicsBase`` of Pulsar. On a partitioned topic, the broker does most of these for all
+# partitions; where one fails, the others may be done already, and the command can be repeated.
 SUBSCRIPTION_OPERATIONS = (
     Operation(
         "subscriptions",
@@ -128,6 +131,8 @@ SUBSCRIPTION_OPERATIONS = (
         # Up to the end of the topic at this moment.
         sends("POST", f"{ONE}/skip_all"),
     ),
+    # What is skipped counts as acknowledged: it is deleted once all subscriptions have it
+    # acknowledged.
     Operation(
         "expire-messages",
         "let a subscription skip old messages",
@@ -160,6 +165,8 @@ SUBSCRIPTION_OPERATIONS = (
         ),
         sends("POST", "{topic}/all_subscription/expireMessages/{expireTime}"),
     ),
+    # Backwards as well: messages that were acknowledged are delivered again, as far as retention
+    # has kept them. Consumers are disconnected and come back.
     Operation(
         "reset-cursor",
         "move a subscription to a time or a message",

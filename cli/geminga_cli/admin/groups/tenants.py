@@ -54,6 +54,7 @@ OPERATIONS = (
     ),
     Operation("create", "create a tenant", (TENANT, ROLES, CLUSTERS), create_tenant),
     Operation("update", "change a tenant", (TENANT, ROLES, CLUSTERS), update_tenant),
+    # Without --force a tenant that has namespaces is refused.
     Operation(
         "delete",
         "delete a tenant",

@@ -237,6 +237,7 @@ LIFE = (
         (NAMESPACE, WITH_SYSTEM),
         list_partitioned_topics,
     ),
+    # Creating a topic that exists is refused (409), so that a script that is run twice notices it.
     Operation(
         "create",
         "create a topic without partitions",
@@ -255,6 +256,8 @@ LIFE = (
         (TOPIC,),
         create_missed_partitions,
     ),
+    # Messages stay in the partitions where they are. With keys, later messages of one key may go to
+    # another partition than the earlier ones.
     Operation(
         "update-partitioned-topic",
         "give a topic more partitions",
@@ -274,6 +277,7 @@ LIFE = (
         (TOPIC,),
         gets("{topic}/partitions"),
     ),
+    # Without --force a topic with connected clients is refused.
     Operation(
         "delete",
         "delete a topic without partitions",
@@ -292,12 +296,16 @@ LIFE = (
         (TOPIC, FORCE, SCHEMA),
         sends("DELETE", "{topic}/partitions", query={"force": "force"}),
     ),
+    # Nothing is lost: the broker closes producers and consumers, and their clients look the topic
+    # up again.
     Operation(
         "unload",
         "close a topic; it is served again when clients return",
         (TOPIC,),
         sends("PUT", "{topic}/unload"),
     ),
+    # From then on producers are refused for good (TopicTerminated), and consumers that have read
+    # all are told so (REACHED_END_OF_TOPIC).
     Operation(
         "terminate",
         "let a topic accept no more messages, which cannot be undone; show its last one",
@@ -310,6 +318,7 @@ LIFE = (
         (TOPIC,),
         sends("POST", "{topic}/terminate/partitions"),
     ),
+    # Also of subscriptions that have not read them: their positions move to the end.
     Operation(
         "truncate",
         "delete all messages of a topic, acknowledged or not",
@@ -322,6 +331,7 @@ LIFE = (
         (TOPIC,),
         sends("POST", "{topic}/trim"),
     ),
+    # It only begins here; ``compaction-status`` shows whether it has ended.
     Operation(
         "compact",
         "compact a topic: keep the newest message of each key",
@@ -336,6 +346,7 @@ LIFE = (
     ),
 )
 
+# A lookup as clients do it: a bundle without an owner gets one.
 WHERE = (
     Operation("lookup", "show which broker serves a topic", (TOPIC,), look_up),
     Operation(
@@ -352,6 +363,8 @@ WHERE = (
     ),
 )
 
+# The broker that owns the topic answers from memory; of a partitioned topic, the broker that is
+# asked collects the answers of all owners.
 STATS_OPERATIONS = (
     Operation(
         "stats",

@@ -71,6 +71,8 @@ class Policy:
 
 def is_on(given: Given) -> bool:
     """Whether ``--enable`` was given; raises ``ArgumentTypeError`` unless one of the two was."""
+    # Neither of the two must not mean --disable: a command that lacks its word would switch a
+    # policy off.
     if given.enable == given.disable:
         raise argparse.ArgumentTypeError("one of --enable and --disable is needed")
     return bool(given.enable)

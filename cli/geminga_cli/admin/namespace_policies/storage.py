@@ -26,6 +26,7 @@ def retention(given: Given) -> dict[str, int]:
     Negative numbers are no limit.
     """
     # ``RetentionPolicies`` of Pulsar.
+    # Rounded down, as upstream does: 90 s are kept as 1 minute.
     time_s, size = given.time, given.size
     return {
         "retentionTimeInMinutes": time_s if time_s < 0 else time_s // SECONDS_A_MINUTE,
@@ -100,6 +101,7 @@ def inactive_topics(given: Given) -> dict[str, Any]:
 
 
 # What of the messages is kept, and where.
+# Each row makes get-, set- and remove-. The paths are those of ``Namespaces`` of Pulsar.
 STORAGE = (
     Policy(
         "retention",

@@ -29,6 +29,7 @@ def entry_log_findings(path: str, file: Content, ledger_id: int | None = None) -
     For a damaged block, the damaged entries are named, with the place of each in the file. Raises
     ``UnknownFormat`` for a whole file of another kind, ``OSError``.
     """
+    # Stage 1: the header of the file, which has the seed of all checksums.
     head = file.read(0, layout.FILE_HEADER_BYTES)
     seed = layout.decode_file_header(path, head)
     if seed is None:
@@ -43,6 +44,8 @@ def entry_log_findings(path: str, file: Content, ledger_id: int | None = None) -
         number = layout.file_number(path.rpartition("/")[2])
         yield Finding(0, "header", f"entry log {'' if number is None else number}".rstrip())
 
+    # Stage 2: block after block. ``offset`` is always where a block begins or should begin, and
+    # grows in every round.
     offset = layout.FILE_HEADER_BYTES
     while offset < file.size:
         header = layout.decode_block_header(seed, file.read(offset, layout.BLOCK_HEADER_BYTES), 0)
@@ -72,6 +75,8 @@ def _block(offset: int, header: layout.BlockHeader, content: bytes) -> Finding:
         "bytes": layout.BLOCK_HEADER_BYTES + header.content_bytes,
         "entries": header.count,
     }
+    # Only the last block of a file can be cut off; a content of full length that is wrong was
+    # damaged.
     missing_bytes = header.content_bytes - len(content)
     why = (
         f"{missing_bytes} bytes are missing at the end of the file"
@@ -88,6 +93,7 @@ def _block(offset: int, header: layout.BlockHeader, content: bytes) -> Finding:
         names = (f"{each.ledger_id}{' fenced' if each.is_fenced else ''}" for each in records)
         return Finding(offset, "ledgers", ", ".join(names), facts)
 
+    # From here on it is a block of entries.
     facts |= {"ledger": header.ledger_id, "firstEntry": header.first_entry}
     name = f"ledger {header.ledger_id}"
     if not layout.is_content(header, content):

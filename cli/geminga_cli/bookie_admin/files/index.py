@@ -32,6 +32,7 @@ def dump_index(options: argparse.Namespace) -> int:
     except IndexNotOpened as error:
         print(error)
         return 1
+    # Iterators over the store end with it: everything is printed before it is closed.
     try:
         index = Index(store)
         version = index.format_version

@@ -30,6 +30,7 @@ def journal_findings(path: str, file: Content, ledger_id: int | None = None) -> 
 
     Raises ``UnknownFormat`` for a whole file of another kind, ``OSError``.
     """
+    # Stage 1: the header of the file.
     head = file.read(0, layout.FILE_HEADER_BYTES)
     header = layout.decode_file_header(path, head)
     if header is None:
@@ -44,6 +45,8 @@ def journal_findings(path: str, file: Content, ledger_id: int | None = None) -> 
         words = f"journal {header.number}, made at {header.created_ms} ms"
         yield Finding(0, "header", words, {"number": header.number, "created": header.created_ms})
 
+    # Stage 2: group after group. ``offset`` grows in every round: to the next header that is found,
+    # or by the size that a sound header announces.
     offset = layout.FILE_HEADER_BYTES
     # The number of the next group; 0 where it is unknown, at the beginning and after damage.
     expected = 0
@@ -59,6 +62,8 @@ def journal_findings(path: str, file: Content, ledger_id: int | None = None) -> 
             # What the groups in between were numbered is not known.
             offset, expected = following, 0
             continue
+        # Groups are numbered without gaps through all files of a journal: a gap means that a group
+        # is lost.
         if expected and group.number != expected:
             words = f"group {group.number} follows, where {expected} should"
             yield Finding(offset, "group", words, {"group": group.number}, is_wrong=True)
@@ -72,6 +77,9 @@ def journal_findings(path: str, file: Content, ledger_id: int | None = None) -> 
 def _gap(file: Content, offset: int, following: int | None) -> Finding:
     """What lies between ``offset`` and the next group, or the end of the file."""
     end = file.size if following is None else following
+    #     group 7 | bytes that are no group | group 9    damage: something overwrote group 8
+    #     group 7 | zeros                                the file was reserved, and is not full
+    #     group 7 | other bytes                          a crash within a write, or damage
     facts = {"bytes": end - offset}
     size = count_words(end - offset, "byte")
     if following is not None:
@@ -100,6 +108,8 @@ def _group(
     # The ids of entries by ledger, and the marks: fences and explicit last-add-confirmed.
     entries: dict[int, list[int]] = {}
     marks: list[layout.Mark] = []
+    # The checksum fits, so these bytes are what was written: a body that cannot be read now is of a
+    # newer version, or of a faulty writer.
     try:
         for adds, mark in layout.decode_body(path, body):
             for each, entry_id, _, _ in adds:

@@ -30,6 +30,8 @@ class OfflineFile:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        # A running bookie may make the file longer meanwhile: what comes after this size is not
+        # looked at.
         self.size = os.fstat(descriptor).st_size
 
     def read(self, offset: int, length: int) -> bytes:

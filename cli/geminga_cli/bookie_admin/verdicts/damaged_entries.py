@@ -69,6 +69,8 @@ def damage_in(header: layout.BlockHeader, content: bytes, content_offset: int) -
     # Without the whole table no entry has a place.
     if len(content) < layout.table_bytes(header):
         return BlockDamage((), is_checkable=False)
+    # From here on the table of entries is whole, but what is in it may be damaged: a place may be
+    # missing.
     ids = layout.decode_ids(header, content)
     places = salvage_places(header, content)
     damaged: list[DamagedEntry] = []

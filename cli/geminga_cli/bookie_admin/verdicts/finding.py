@@ -22,6 +22,8 @@ class Finding:
 
     def line(self) -> str:
         """The finding for people."""
+        #           64  block  ledger 5: entries 0-9, 1200 bytes
+        #         1328  WRONG  damage  17 bytes are no block
         return f"{self.offset:>12}  {'WRONG  ' if self.is_wrong else ''}{self.kind}  {self.words}"
 
     def record(self, path: str) -> dict[str, object]:

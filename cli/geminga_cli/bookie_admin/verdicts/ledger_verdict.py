@@ -28,6 +28,7 @@ def wanted_copies(
     metadata: LedgerMetadata, quorum: Quorum, entry_ids: Iterable[int]
 ) -> Iterator[tuple[str, int]]:
     """Yield ``(bookie id, entry id)`` for every copy that these entries should have."""
+    # ``ensemble_of`` again for each entry: an ensemble change may lie between any two of them.
     for entry_id in entry_ids:
         ensemble = metadata.ensemble_of(entry_id)
         for place in quorum.write_set(entry_id):
@@ -55,6 +56,8 @@ class LedgerVerdict:
     wrong_copies: int = 0
     # By bookie: how many copies are in each state.
     counts: dict[str, Counter[State]] = field(default_factory=dict[str, "Counter[State]"])
+    # Both have the same keys, in the order in which the faults were first seen.
+    #
     # The entries of each fault, and the reason of its first copy.
     faults: dict[Fault, list[int]] = field(default_factory=dict[Fault, list[int]])
     reasons: dict[Fault, str] = field(default_factory=dict[Fault, str])
@@ -66,6 +69,9 @@ class LedgerVerdict:
 
     def add(self, wanted: Sequence[tuple[str, int]], copies: Sequence[Copy]) -> None:
         """Judge these copies; they are all copies of their entries."""
+        # Counted before any copy is judged: whether a missing copy is wrong depends on the other
+        # copies of its entry.
+        #
         # By entry: how many of its copies are good.
         good = Counter(
             entry_id
@@ -77,10 +83,19 @@ class LedgerVerdict:
             self.counts.setdefault(bookie_id, Counter())[copy.flaw] += 1
             if copy.flaw is None:
                 continue
+            #                                  absent                          damaged, unreadable
+            #     closed ledger                wrong                           wrong
+            #     open, known confirmed        wrong if fewer than the ack     wrong
+            #                                  quorum have the entry
+            #     open, beyond confirmed       in order                        wrong
+            #
             # In an open ledger, a missing copy may be in order.
+            # A closed ledger has no such excuse: recovery and re-replication have to bring every
+            # entry to its whole write set.
             may_lack = self.metadata.state is not LedgerState.CLOSED and (
                 entry_id > self.extent.confirmed or good[entry_id] >= self.metadata.ack_quorum
             )
+            # A copy that is there and damaged is always wrong, also in an open ledger.
             is_wrong = not (copy.flaw is Flaw.ABSENT and may_lack)
             # Faults of one kind on one bookie become one line, with their entries as ranges.
             fault = Fault(bookie_id, copy.flaw, is_wrong)
@@ -130,6 +145,7 @@ class LedgerVerdict:
     def _headings(self) -> Iterator[str]:
         extent = self.extent
         state = self.metadata.state.name.lower().replace("_", " ")
+        # Entry ids begin at 0, so ``confirmed`` + 1 is a number of entries, 0 where it is -1.
         count = extent.confirmed + 1 + sum(run.last - run.first + 1 for run in extent.beyond)
         entries = count_words(count, "entry", "entries")
         copies = count_words(self.metadata.write_quorum, "bookie")

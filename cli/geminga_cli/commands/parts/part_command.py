@@ -42,10 +42,14 @@ def run_part_command(
 
     Under a supervisor these are imported while the part waits at its gate.
     """
+    # Stage 1: argparse, with nothing of the part loaded but its settings: a wrong option is
+    # reported at once.
     options = vars(make_parser(part, config_class, pages).parse_args(arguments))
     file = options.pop("config")
     # The options were right: from here on it may take long.
     main: Callable[[Path | None, Mapping[str, object]], int] = import_module(modules[0]).main
+    # Stage 2: the supervisor starts all parts at once. Here a part waits, with its imports done,
+    # until what it needs is ready.
     if not pass_gate(os.environ, modules[1:]):
         return 0  # the supervisor died before it released us
     return main(file, options)
@@ -69,6 +73,8 @@ def make_parser(part: str, config_class: type[Any], pages: HelpPages) -> Setting
         )
         short = SHORT_OPTIONS.get(setting.name)
         names = (short, setting.option) if short else (setting.option,)
+        # ``dest`` is the setting's whole name, dots included: ``load_config`` takes the values by
+        # it.
         action = parser.add_argument(*names, dest=setting.name, **how)
         parser.explain(action, setting)
     return parser

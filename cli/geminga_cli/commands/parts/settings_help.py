@@ -104,6 +104,7 @@ class SettingsParser(argparse.ArgumentParser):
         settings = {id(action) for action, _ in self._explained.values()}
         options = [action for action in self._actions if id(action) not in settings]
         # argparse's own ``format_help`` would list all options, and need the texts of all of them.
+        # Texts are filled in by ``_actions_of``, only for the options that this page shows.
         formatter = self._get_formatter()
         formatter.add_usage(self.usage, self._actions, [])
         formatter.add_text(self._pages.purpose)
@@ -163,6 +164,8 @@ class SettingsParser(argparse.ArgumentParser):
                 names_elsewhere.insert(0, f"setting {setting.name}")
             if in_full and setting.upstream is not None:
                 names_elsewhere.append(f"in {setting.upstream.of} {setting.upstream.name}")
+            # The default in the class, not the value that holds: the help reads no file and no
+            # environment.
             default = default_words(setting.default)
             text = f"{does} (default: {default}; {'; '.join(names_elsewhere)})"
             action.help = text.strip().replace("%", "%%")  # argparse formats it with %
@@ -222,6 +225,9 @@ def docs_of(kind: type[Any]) -> dict[str, str]:
     It is the string that stands below the field. Python drops such strings when it compiles, so
     they cost a running part nothing; the help reads them from the source.
     """
+    #     class Config:
+    #         port: int = 6650           AnnAssign        docs["port"] = "The port."
+    #         'The port.'                Expr, below it
     docs: dict[str, str] = {}
     # The bases first: a class may say something else of a field that it inherits.
     for each in reversed(kind.__mro__):
@@ -230,6 +236,7 @@ def docs_of(kind: type[Any]) -> dict[str, str]:
         # The class alone, without its module; a nested one is indented.
         (declaration,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
         assert isinstance(declaration, ast.ClassDef)
+        # Only a string directly below a field belongs to it.
         for field, below in pairwise(declaration.body):
             match field, below:
                 case (

@@ -36,6 +36,8 @@ from geminga_cli.supervisor.lifecycle.orders import (
     Thaw,
 )
 
+# With these two, a part that always fails is started after 0.1, 0.2, 0.4 ... 6.4 s, and from the
+# eighth failure on every 10 s.
 RESTART_FIRST_S = 0.1
 RESTART_LIMIT_S = 10.0
 # A part that was ready for this long was healthy: its next failure counts as the first one. That is
@@ -68,7 +70,8 @@ class _Part:
 
     rules: PartRules
     phase: Phase = Phase.WAITING
-    # These describe the running process, and are reset when it ends.
+    # These describe the running process. The first three are False wherever there is none; the last
+    # two may stay True in ENDED, which no part leaves.
     is_released: bool = False
     is_killed: bool = False
     is_paused: bool = False
@@ -112,6 +115,8 @@ class Fleet:
     _failed: str | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
+        # A part can only need parts in front of it, so the order has no circle: ``_releases`` comes
+        # to every part, and stopping from the end never stops what a running part needs.
         self._parts = {}
         for rules in self.rules:
             assert all(name in self._parts for name in rules.needs)
@@ -144,6 +149,8 @@ class Fleet:
         part = self._part_asked_for(name)
         if not part.runs:
             raise CannotObey(f"{name} is {part.phase.value}, it has no process to kill")
+        # SIGKILL also ends a process that is paused. Asked again, the last word on ``keep_down``
+        # counts.
         # The phase stays until the process has ended: only ``exited`` says that it is gone.
         part.is_killed, part.is_kept_down = True, keep_down
         return [Kill(name, ASKED_FOR)]
@@ -203,6 +210,7 @@ class Fleet:
         # A report may come after the order to kill the process, or for one that was stopped.
         if part.phase is not Phase.STARTING:
             return []
+        # A part that became ready may be what others wait for.
         part.phase, part.since_s = Phase.READY, now_s
         orders = self._releases(now_s)
         if not self._is_announced and all(p.phase is Phase.READY for p in self._parts.values()):
@@ -232,7 +240,10 @@ class Fleet:
             # The same request once more, not an impatient user.
             if now_s - self._stop_began_s < STOP_REPEATS_WITHIN_S:
                 return []
+            # Also the parts that were asked to stop, and those whose turn has not come yet.
             return [Kill(name, IMPATIENCE) for name, part in self._parts.items() if part.runs]
+        # From here on nothing is started, released or restarted: every way to a ``Start`` asks for
+        # this.
         self._stop_began_s = now_s
         for part in self._parts.values():
             # What waits for its next start has no process: it has ended as it is.
@@ -244,11 +255,15 @@ class Fleet:
         """Time passed: ``next_tick_s`` says when calling this is worthwhile."""
         if self._stop_began_s is not None:
             return self._overdue_stops(now_s)
+        # A part may be started and released by the same call: most parts of a restart find what
+        # they need ready.
         orders: list[Order] = []
         for name, part in self._parts.items():
             if part.phase is Phase.WAITING and now_s >= part.since_s:
                 part.phase, part.since_s = Phase.STARTING, now_s
                 orders.append(Start(name))
+            # A part that is not released yet has no deadline: it waits for others, which have
+            # theirs.
             elif (
                 part.phase is Phase.STARTING
                 and part.is_released
@@ -278,7 +293,15 @@ class Fleet:
 
     def _lost(self, name: str, now_s: float, *, is_hopeless: bool) -> list[Order]:
         """The part has no process any more: start it again, leave it down, or stop everything."""
+        # The first of these that holds decides:
+        #
+        #     a stop has begun                 ──▶ ENDED; the next kind may be asked to stop
+        #     an operator keeps it down        ──▶ DOWN
+        #     the cluster was never ready, and ──▶ ENDED; everything stops (``StartFailed``)
+        #       it failed three times, or said that it is hopeless
+        #     otherwise                        ──▶ WAITING, for a pause that doubles
         part = self._parts[name]
+        # The supervisor reports each end once: a part without a process cannot lose one.
         assert part.runs
         was_stable = part.phase is Phase.READY and now_s - part.since_s >= STABLE_AFTER_S
         part.failures = 1 if was_stable else part.failures + 1
@@ -319,6 +342,7 @@ class Fleet:
     def _stopping(self) -> list[_Part]:
         """The parts whose turn it is to end: of those that still run, the last kind."""
         # All of a kind at once, and the next kind only when the last of them has ended.
+        # With nothing running, the second list is empty, and ``running[-1]`` is never looked at.
         running = [part for part in self._parts.values() if part.runs]
         return [part for part in running if part.rules.group == running[-1].rules.group]
 
@@ -330,6 +354,8 @@ class Fleet:
             self._is_finished = True
             return [Finish(self._failed)]
         asked: list[Order] = []
+        # Each end of a process leads here; a part of this kind that was asked before is not asked
+        # again.
         for part in stopping:
             if not part.is_asked_to_stop:
                 part.is_asked_to_stop = True

@@ -22,7 +22,8 @@ class PartRules:
     """What the fleet must know of a part beforehand."""
 
     name: str
-    # Seconds from the beginning of a stop until the part is killed, if it has not ended.
+    # Seconds from the beginning of a stop until the part is killed, if it has not ended. Deadlines
+    # that began with the part's own turn would add up, and the user waits for the sum.
     stop_deadline_s: float
     # The parts that must be ready before this one is released.
     needs: tuple[str, ...] = ()

@@ -31,11 +31,13 @@ def encode_varint(number: int) -> bytes:
     if number < 128:
         if number >= 0:
             return LAST[number]
+        # Two's complement in 64 bits, as protobuf writes int32 and int64 alike.
         number &= UINT64_MAX
     if number < 1 << 14:
         return LOW_7[number & 127] + LAST[number >> 7]
     if number < 1 << 21:
         return LOW_14[number & 16383] + LAST[number >> 14]
+    # Two groups of seven bits at a time: five calls at most.
     return LOW_14[number & 16383] + encode_varint(number >> 14)
 
 

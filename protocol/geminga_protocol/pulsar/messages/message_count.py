@@ -69,12 +69,16 @@ def take_payload(buffer: bytes, start: int, end: int) -> tuple[bytes, int]:
     Raises ``ChecksumMismatch``, and another ``WireError`` for metadata that cannot be read, for
     broker entry metadata in front, and for a batch with more messages than its size allows.
     """
+    # The only copy of the payload on its way through the broker: what is stored and sent is this
+    # object.
     payload = buffer[start:end]
     payload_bytes = end - start
     try:
         magic, checksum, metadata_bytes, name_head = read_head(payload)
     except struct.error:
         raise WireError(f"{payload_bytes} bytes are no message: it has metadata") from None
+    # Stage 1: the checksum. A payload without one (of old clients) is not refused: upstream takes
+    # it too.
     if magic == CHECKSUM_MAGIC:
         if payload_bytes > COPY_BYTES_MAX:
             computed = crc32c(memoryview(payload)[CHECKSUM_HEAD_BYTES:])
@@ -87,6 +91,9 @@ def take_payload(buffer: bytes, start: int, end: int) -> tuple[bytes, int]:
         # and a publish time. A few comparisons recognize it, without a call.
         if NAME_HEAD <= name_head <= NAME_HEAD_MAX and metadata_end <= payload_bytes:
             name_end = NAME_AT - NAME_HEAD + name_head
+            # Stage 2: is the metadata name, sequence id and publish time, and nothing else? The
+            # comparisons below fix every byte that is a tag and every continuation bit, so that the
+            # metadata cannot be read in any other way.
             tail_at = metadata_end - _TAIL.size
             sequence_id_bytes = tail_at - name_end
             if (
@@ -99,6 +106,7 @@ def take_payload(buffer: bytes, start: int, end: int) -> tuple[bytes, int]:
                 )
             ):
                 return payload, 1
+            # Stage 3: any other form, by the regular expressions and in the end by protobuf.
             return payload, _count(payload, METADATA_AT, metadata_end, is_sent=True)
     elif magic == BROKER_ENTRY_MAGIC:
         raise WireError("broker entry metadata is for brokers to write: send the message alone")
@@ -138,6 +146,7 @@ def _count(payload: bytes, start: int, end: int, *, is_sent: bool) -> int:
         raise WireError(f"not a MessageMetadata: {error}") from error
     if not metadata.IsInitialized():
         raise WireError(f"a MessageMetadata lacks {', '.join(missing_fields(metadata))}")
+    # 0 makes the dispatcher look at the stored entry again, where a chunk counts as one message.
     if metadata.HasField("marker_type") or (is_sent and metadata.HasField("chunk_id")):
         return 0
     if not metadata.HasField("num_messages_in_batch"):

@@ -108,11 +108,14 @@ def verify_checksum(buffer: bytes, start: int, end: int) -> bool:
     start += CHECKSUM_HEAD_BYTES
     if end - start > COPY_BYTES_MAX:
         return bool(checksum == crc32c(memoryview(buffer)[start:end]))
+    # ``start`` was moved behind a head that may reach beyond ``end``: without the first condition
+    # the checksum of no bytes would be compared.
     return bool(start <= end and checksum == crc32c(buffer[start:end]))
 
 
 def skip_broker_entry(buffer: bytes, start: int, end: int) -> int:
     """The position behind the broker entry metadata in front of a payload; ``start`` without it."""
+    # Fewer than two bytes make a smaller number, which is not the magic.
     if int.from_bytes(buffer[start : start + 2], "big") != BROKER_ENTRY_MAGIC:
         return start
     if start + BROKER_ENTRY_HEAD_BYTES > end:
@@ -166,6 +169,8 @@ def open_payload(buffer: bytes, start: int, end: int) -> tuple[MessageMetadata, 
 
     Raises ``ChecksumMismatch`` or another ``WireError``.
     """
+    # Broker entry metadata comes first where it is there, and no checksum covers it: the broker
+    # that wrote it could not change the producer's checksum.
     if buffer[start : start + 2] == BROKER_ENTRY_START:
         start = skip_broker_entry(buffer, start, end)
     if not verify_checksum(buffer, start, end):
@@ -175,6 +180,7 @@ def open_payload(buffer: bytes, start: int, end: int) -> tuple[MessageMetadata, 
         start += CHECKSUM_HEAD_BYTES
     metadata_start, body_start = _sized(buffer, start, end, "message metadata")
     encoded = buffer[metadata_start:body_start]
+    # The checks of ``parse_message`` cannot fail for this form.
     if is_usual_metadata(encoded):
         return MessageMetadata.FromString(encoded), body_start
     return parse_message(MessageMetadata, encoded), body_start
@@ -247,6 +253,10 @@ def split_batch_lazily(
                     size += (third << 14) - 16384
                     # With a fourth byte the check of the sequence id's tag below fails.
                     number_bytes -= 1
+            # Where the metadata ends by its announced size, and whether it ends with a sequence id
+            # that fills what the payload size left: then nothing else can be in it. The read of
+            # eight bytes begins inside this message, because the metadata has at least four bytes
+            # and its size stands before.
             start = position + SIZE_BYTES
             payload_start = start + metadata_bytes
             if (
@@ -255,6 +265,8 @@ def split_batch_lazily(
                 and _read_last_8_bytes(body, payload_start - 8)[0] & SEQUENCE_ID_MASKS[number_bytes]
                 == SEQUENCE_IDS[number_bytes]
             ):
+                # A payload that reaches beyond the body comes out too short here; ``position`` then
+                # differs from ``end`` after the loop, and everything is read again with checks.
                 position = payload_start + size
                 add((body[start:payload_start], body[payload_start:position]))
             else:

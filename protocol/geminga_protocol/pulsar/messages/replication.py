@@ -31,6 +31,7 @@ def replicator_cursor(remote: str) -> str:
 
 def remote_of_cursor(name: str) -> str | None:
     """The cluster that a replicator's cursor is for; None for any other cursor."""
+    # A name without the prefix comes back as it was.
     remote = name.removeprefix(f"{REPLICATOR_PREFIX}.")
     return None if remote in ("", name) else remote
 
@@ -52,6 +53,7 @@ def source_position(metadata: MessageMetadata) -> SourcePosition | None:
             ledger_id, separator, entry_id = each.value.partition(":")
             if separator and _is_number(ledger_id) and _is_number(entry_id):
                 return int(ledger_id), int(entry_id)
+            # Only the first property of the name counts, as upstream; a second one is not asked.
             return None
     return None
 

@@ -51,6 +51,7 @@ def sticky_key(payload: bytes) -> bytes:
 
     As upstream's ``Commands.resolveStickyKey``; ``NONE_KEY`` where the metadata cannot be read.
     """
+    # Stage 1: the form without broker entry metadata, of which the key is found in place.
     if len(payload) >= NAME_AT:
         magic, _, metadata_bytes, name_head = read_head(payload)
         metadata_end = METADATA_AT + metadata_bytes
@@ -62,6 +63,8 @@ def sticky_key(payload: bytes) -> bytes:
             key = _usual_key(payload, NAME_AT - NAME_HEAD + name_head, metadata_end)
             if key is not None:
                 return key
+    # Stage 2: the same payload behind a broker's metadata. An entry that this broker's log stored
+    # with the metadata in front has this form.
     if payload.startswith(BROKER_ENTRY_START):
         try:
             sent = payload[skip_broker_entry(payload, 0, len(payload)) :]
@@ -78,6 +81,8 @@ def _usual_key(payload: bytes, name_end: int, metadata_end: int) -> bytes | None
     if found is not None:
         key_at = found.end() + 1
         key_end = key_at + payload[key_at - 1]
+        # The match stopped before the size of the key; the fields behind the key are searched for
+        # those that would make another key valid.
         if key_end == metadata_end or (
             key_end < metadata_end and not _find_exception(payload, key_end, metadata_end)
         ):

@@ -12,5 +12,6 @@ def iso_time(timestamp_ms: int) -> str:
     if timestamp_ms == 0:
         return EPOCH_ISO
     moment = datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC)
+    # From the whole number: the quotient above is a float, whose rounding could change a digit.
     fraction = f"{timestamp_ms % 1000:03d}".rstrip("0")
     return moment.strftime("%Y-%m-%dT%H:%M:%S") + (f".{fraction}" if fraction else "") + "Z"

@@ -28,6 +28,9 @@ NAME_HEAD_MAX = 0x0A7F
 # A size up to this is a varint of one byte.
 ONE_BYTE_SIZE_MAX = 127
 
+# These patterns are loose on purpose: they match some byte sequences that are no valid varint (more
+# than 64 bits in ten bytes), but never the beginning of another field, because only the last byte
+# of a varint has its highest bit clear.
 # A varint of up to 64 bits.
 VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 # A varint of up to 63 bits, hence no negative number.

@@ -32,6 +32,14 @@ _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a"}
 _QUANTIFIERS = "*+?"
 
 
+# The tree of ``a(b|[0-9])*``:
+#
+#     Sequence
+#     ├── Chars a
+#     └── Repeat 0 to any number
+#         └── Alternatives
+#             ├── Sequence: Chars b
+#             └── Sequence: Chars 0-9
 @dataclass(frozen=True, slots=True)
 class Chars:
     """One character: within one of ``ranges`` (both ends included), or ``is_negated``, in none."""
@@ -88,6 +96,8 @@ def parse_pattern(pattern: str) -> tuple[Node, bool]:
     ignores_case = pattern.startswith("(?i)")
     reader = _Reader(pattern.removeprefix("(?i)"))
     tree = reader.alternatives(depth=0)
+    # ``alternatives`` stops at a ) that is not its own. At depth 0 there is no ( that it could
+    # close.
     if not reader.is_done:
         raise InvalidPattern("it has a ) without a (")
     return tree, ignores_case
@@ -130,6 +140,7 @@ class _Reader:
 
     def _sequence(self, depth: int) -> Node:
         parts: list[Node] = []
+        # Ends before a | or a ), which belong to the rule that called this one.
         while not self.is_done and not self._peek("|") and not self._peek(")"):
             if not self._skip("\\Q"):
                 parts.append(self._repeated(self._atom(depth)))
@@ -206,6 +217,7 @@ class _Reader:
             return None
         end = self._pattern.find("}", self._at)
         text = self._pattern[self._at : end] if end >= 0 else ""
+        # Without a } this is 0, but then ``text`` is empty and the next check raises.
         self._at = end + 1
         low, comma, high = text.partition(",")
         if not (
@@ -246,9 +258,11 @@ class _Reader:
         if self._skip("{"):
             end = self._pattern.find("}", self._at)
             digits = self._pattern[self._at : max(end, self._at)]
+            # As above: without a } there are no digits, and the conversion below fails.
             self._at = end + 1
         else:
             digits = self._pattern[self._at : self._at + 2]
+            # May lie beyond the end, which ``is_done`` allows for.
             self._at += 2
         try:
             return chr(int(digits, 16))
@@ -265,6 +279,7 @@ class _Reader:
             if self._peek("[") or self._peek("&&"):
                 raise UnsupportedPattern("classes within classes are not served")
             low = self._class_char()
+            # An escape such as \d stands for ranges of its own and cannot begin a range.
             if isinstance(low, tuple):
                 ranges += low
                 continue

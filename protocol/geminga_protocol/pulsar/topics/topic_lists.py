@@ -37,6 +37,7 @@ def without_domain(pattern: str) -> str:
     What precedes the domain (such as ``^`` or ``(?i)``) is kept. Raises ``InvalidPattern`` for
     another domain, with upstream's words.
     """
+    # "^persistent://public/default/orders.*" becomes "^public/default/orders.*".
     before, separator, rest = pattern.partition(_SCHEME_SEPARATOR)
     if not separator:
         return pattern
@@ -59,4 +60,5 @@ def topics_hash(topics: Iterable[str]) -> str:
         names.sort()
     else:
         names.sort(key=lambda name: name.encode("utf-16-be"))
+    # Upstream prints the bytes of Guava's ``HashCode``, which are in little-endian order.
     return int(crc32c(",".join(names).encode())).to_bytes(4, "little").hex()

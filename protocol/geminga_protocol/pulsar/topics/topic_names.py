@@ -21,6 +21,10 @@ from geminga_protocol.pulsar.errors import InvalidTopicName
 Domain = Literal["persistent", "non-persistent"]
 DOMAINS: Mapping[str, Domain] = {"persistent": "persistent", "non-persistent": "non-persistent"}
 
+#     persistent://public/default/orders-partition-3     domain://tenant/namespace/local
+#     persistent://public/default/orders                 its base
+#     orders                                             the same, in short
+#
 # A partition is a topic with a name of its own: ``orders-partition-3``.
 PARTITION_SUFFIX = "-partition-"
 PARTITION_INDEX_MAX = 0x7FFF_FFFF
@@ -77,9 +81,12 @@ class NamespaceName:
         return f"{self.tenant}/{self.local}"
 
 
+# Not ``NamespaceName.of``: the parts of a ``TopicName`` were checked when it was made.
 _namespace = lru_cache(NAMESPACES_KEPT_MAX)(NamespaceName)
 
 
+# Without slots, because ``cached_property`` keeps its values in the instance's dictionary. The
+# cached values depend on the four fields alone, which cannot change.
 @dataclass(frozen=True)
 class TopicName:
     """The full name of a topic or of one partition of a topic.
@@ -122,6 +129,7 @@ class TopicName:
         known_domain = DOMAINS.get(domain)
         if known_domain is None:
             raise InvalidTopicName(name, f"its domain is none of {', '.join(DOMAINS)}")
+        # For its checks only: the result is not kept.
         NamespaceName.of(tenant, namespace_local)
         if not local:
             raise InvalidTopicName(name, "the topic's own part is empty")
@@ -138,6 +146,7 @@ class TopicName:
     @classmethod
     def from_managed_ledger_name(cls, name: str) -> TopicName:
         """The opposite of ``managed_ledger_name``; raises ``InvalidTopicName``."""
+        # The local part is encoded in this form, so it has no slash of its own.
         parts = name.split("/")
         if len(parts) != 4:
             raise InvalidTopicName(name, "a managed ledger is named tenant/namespace/domain/topic")

@@ -36,6 +36,13 @@ STATES_MAX = 1_000
 _DEAD = -1
 
 
+# The automaton of ``a|b*``; nodes in parentheses consume nothing, and some of them are left out:
+#
+#               ┌─▶ a ──▶ (2) ─────────────┐
+#     (first) ──┤                          ├─▶ (last)
+#               └─▶ (loop) ──▶ (end) ──────┘
+#                    ▲  │
+#                    └b◀┘
 @dataclass(slots=True)
 class _Nodes:
     """The nondeterministic automaton, as columns: a node is an index into the three lists."""
@@ -62,6 +69,8 @@ class TopicPattern:
     def __init__(self, pattern: str) -> None:
         syntax, self._ignores_case = parse_pattern(pattern)
         self._nodes = _Nodes()
+        # ``_first`` and ``_last`` frame the whole: a name matches where its last character leads to
+        # a set of nodes from which ``_last`` can be reached without a further character.
         self._first = self._nodes.add()
         self._last = self._build(syntax, self._first)
         self._forget_states()
@@ -71,6 +80,7 @@ class TopicPattern:
         # Between names only: within one, states are indexes into what would be dropped.
         if len(self._states) > STATES_MAX:
             self._forget_states()
+        # Local names for the loop, which runs once for each character of each topic of a namespace.
         steps = self._steps
         state = self._begin
         for char in name:
@@ -93,6 +103,8 @@ class TopicPattern:
         nodes = self._nodes
         match node:
             case Chars():
+                # A node that consumes has exactly one follower, a node that consumes nothing: so
+                # nodes can be joined without looking at what they are.
                 taken = nodes.add(chars=node)
                 nodes.following[begin].append(taken)
                 end = nodes.add()
@@ -130,6 +142,7 @@ class TopicPattern:
             nodes.following[self._build(node.part, loop)].append(loop)
             nodes.following[loop].append(end)
             return end
+        # The way around comes before each optional copy: x{0,2} is (x(x)?)?.
         for _ in range(node.most - node.least):
             nodes.following[begin].append(end)
             begin = self._build(node.part, begin)
@@ -145,6 +158,7 @@ class TopicPattern:
         self._states: dict[frozenset[int], int] = {}
         self._sets: list[frozenset[int]] = []
         self._steps: list[dict[str, int]] = []
+        # Only this closure passes anchors of the start: all later ones are behind a character.
         self._begin = self._state(self._closure((self._first,), is_start=True))
 
     def _state(self, nodes: frozenset[int]) -> int:
@@ -161,6 +175,8 @@ class TopicPattern:
 
     def _step(self, state: int, char: str) -> int:
         """Find where ``char`` leads from ``state``, and keep it for the next time."""
+        # Costs time in proportion to the nodes of the state, once for each state and character: the
+        # next name that leads here only looks it up.
         taken = [
             following
             for node in self._sets[state]
@@ -177,6 +193,8 @@ class TopicPattern:
         """All nodes that can be reached from ``begin`` without consuming a character."""
         reached: set[int] = set()
         ahead = list(begin)
+        # Each node enters ``reached`` once, so that a loop of nodes that consume nothing, as of
+        # (a*)*, ends.
         while ahead:
             node = ahead.pop()
             if node in reached:

@@ -16,6 +16,12 @@ from geminga_protocol.records.errors import MalformedRecord
 from geminga_protocol.records.ledgers.ledger_metadata import LEDGERS_PATH
 from geminga_protocol.records.ledgers_pb2 import BookieServiceInfoFormat
 
+#
+#     /ledgers/available/HOST:PORT           takes new entries
+#     /ledgers/available/readonly/HOST:PORT  serves reads only
+#
+# Both are ephemeral. A bookie whose disks fill up changes from one to the other.
+#
 # Its children are named by the ids of bookies that take new entries; one more child is the parent
 # of the read-only bookies' nodes.
 AVAILABLE_PATH = f"{LEDGERS_PATH}/available"
@@ -37,6 +43,7 @@ _BOOKIE_ID = re.compile(r"[a-zA-Z0-9:-_.\-]+")
 
 def is_bookie_id(name: str) -> bool:
     """Whether BookKeeper accepts ``name`` as the id of a bookie."""
+    # A bookie of this name would have its node where the read-only bookies' parent is.
     return bool(_BOOKIE_ID.fullmatch(name)) and name.lower() != READ_ONLY_NODE
 
 
@@ -82,6 +89,7 @@ class BookieInfo:
         """Host and port of its HTTP admin; None where the bookie has no such endpoint."""
         for endpoint in self.endpoints:
             if endpoint.id == HTTP_ENDPOINT_ID:
+                # By its id: several endpoints may speak HTTP.
                 return endpoint.host, endpoint.port
         return None
 

@@ -27,6 +27,13 @@ _LAYOUT_VERSION = re.compile(r"\d{1,9}", re.ASCII)
 _RECORD = "cookie"
 
 
+# The text begins with the version alone in its line, and goes on as protobuf's text form:
+#
+#     │ 5
+#     │ bookieHost: "bookie-1:3181"
+#     │ journalDir: "/data/journal"
+#     │ ledgerDirs: "2\t/data/a\t/data/b"
+#     │ instanceId: "5a0c..."
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cookie:
     """What a bookie was formatted with."""
@@ -48,6 +55,7 @@ class Cookie:
             journalDir=",".join(self.journal_dirs),
             ledgerDirs=_encode_dirs(self.ledger_dirs),
         )
+        # Absent rather than empty, as upstream.
         if self.instance_id:
             message.instanceId = self.instance_id
         if self.index_dirs:
@@ -84,6 +92,7 @@ def _encode_dirs(dirs: tuple[str, ...]) -> str:
 
 def _decode_dirs(text: str) -> tuple[str, ...]:
     count, *dirs = text.split("\t")
+    # A count that does not fit means that a path with a tab in it, or damage, moved the borders.
     if count != str(len(dirs)):
         raise MalformedRecord(_RECORD, f"{len(dirs)} directories, announced as {count!r}")
     return tuple(dirs)

@@ -19,6 +19,11 @@ DEFAULT_GROUP = "default"
 _RECORD = "bookie racks"
 
 
+# The node is one JSON object for all bookies of the cluster:
+#
+#     │ {"default": {"bookie-1:3181": {"rack": "/room/rack-1", "hostname": "bookie-1"}}}
+#
+# A change of one rack rewrites the whole node.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookieRack(JsonRecord):
     """One bookie's rack, a path such as ``/room/rack``, and its host's name."""

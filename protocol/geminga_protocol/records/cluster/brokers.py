@@ -11,6 +11,12 @@ from dataclasses import dataclass, field
 
 from geminga_protocol.records.encodings.json_records import JsonRecord
 
+#
+#     /loadbalance/brokers/HOST:PORT              LocalBrokerData          ephemeral
+#     /loadbalance/leader                         LeaderBroker             ephemeral
+#     /loadbalance/broker-time-average/HOST:PORT  TimeAverageBrokerData
+#     /loadbalance/bundle-data/TENANT/NS/0xA_0xB  BundleData
+#
 # Ephemeral nodes: one for each live broker, and one of the leader.
 BROKERS_PATH = "/loadbalance/brokers"
 LEADER_PATH = "/loadbalance/leader"

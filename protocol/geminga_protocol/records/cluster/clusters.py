@@ -22,6 +22,7 @@ _SSL_FACTORY = "org.apache.pulsar.common.util.DefaultPulsarSslFactory"
 class ClusterData(JsonRecord):
     """One cluster: its addresses, and how brokers of other clusters authenticate to it."""
 
+    # Addresses of REST, then of the binary protocol; several hosts stand between commas in one URL.
     service_url: str | None = None
     service_url_tls: str | None = None
     broker_service_url: str | None = None
@@ -40,6 +41,7 @@ class ClusterData(JsonRecord):
     broker_client_tls_key_store_type: str | None = _KEY_STORE_TYPE
     broker_client_tls_key_store: str | None = None
     broker_client_tls_key_store_password: str | None = None
+    # Files of PEM, used where no key store (above) is.
     broker_client_trust_certs_file_path: str | None = None
     broker_client_key_file_path: str | None = None
     broker_client_certificate_file_path: str | None = None

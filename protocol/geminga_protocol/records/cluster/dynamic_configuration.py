@@ -24,6 +24,7 @@ def decode_configuration(value: bytes) -> dict[str, str]:
     """Read the node. Raises ``MalformedRecord``."""
     settings: dict[str, str] = {}
     for name, text in parse_object(value, _RECORD).items():
+        # Upstream writes a ``Map<String, String>``: numbers are text, too.
         if not isinstance(text, str):
             raise MalformedRecord(_RECORD, f"{name} is no text")
         settings[name] = text

@@ -14,6 +14,13 @@ from geminga_protocol.records.encodings.json_records import JsonRecord
 OWNERSHIP_PATH = "/namespace"
 
 
+# The node of a bundle, as upstream writes it (without line breaks):
+#
+#     {"nativeUrl":"pulsar://host:6650","httpUrl":"http://host:8080",
+#      "disabled":false,"advertisedListeners":{}}
+#
+# Its creation is the acquisition: of several brokers that create the ephemeral node at once,
+# ZooKeeper lets one succeed. The node ends with the session of its creator, by itself.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleOwner(JsonRecord):
     """The addresses at which the owner serves clients (``native``) and administrators (``http``).
@@ -25,6 +32,8 @@ class BundleOwner(JsonRecord):
     native_url_tls: str | None = None
     http_url: str | None = None
     http_url_tls: str | None = None
+    # Only Java brokers write True: they do so before they close the topics of the bundle, and
+    # delete the node when these are closed. Until then no other broker can create it.
     disabled: bool = False
     advertised_listeners: Mapping[str, AdvertisedListener] = field(default_factory=dict)
 

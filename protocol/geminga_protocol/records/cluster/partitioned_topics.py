@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 from geminga_protocol.records.encodings.json_records import JsonRecord
 
+# Below it lies one node for each partitioned topic, /TENANT/NAMESPACE/DOMAIN/TOPIC. The partitions
+# themselves have no node here: they are the topics TOPIC-partition-0 and so on, which exist when
+# each is first used or created.
 PARTITIONED_TOPICS_PATH = "/admin/partitioned-topics"
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from geminga_protocol.records.encodings.json_records import JsonRecord
 
+# The tenant is the node /admin/policies/TENANT; each of its children is a namespace with its
+# ``Policies``. So a tenant with children cannot be deleted: ZooKeeper refuses it.
 POLICIES_PATH = "/admin/policies"
 
 

@@ -79,6 +79,7 @@ def nearer(local: TopicPolicies, for_all: TopicPolicies) -> TopicPolicies:
     if for_all == NO_TOPIC_POLICIES:
         return local
     # Fields with a value; None and empty ones override nothing.
+    # A field of ``local`` that is None says nothing, so the value of ``for_all`` stays.
     said: dict[str, Any] = {
         each.name: value
         for each in fields(TopicPolicies)

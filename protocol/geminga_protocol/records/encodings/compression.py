@@ -40,11 +40,15 @@ def uncompressed(value: bytes, record: str) -> bytes:
 
     Raises ``MalformedRecord``, and ``UnsupportedRecord`` where a package is missing.
     """
+    # The magic is no possible beginning: 0x47 would be a tag of field 8 with wire type 7, which
+    # protobuf does not have.
     if not value.startswith(COMPRESSED_MAGIC):
         return value
     if len(value) < HEAD.size:
         raise MalformedRecord(record, "its compression's head is cut off")
     _, metadata_bytes = HEAD.unpack_from(value)
+    # A size beyond the end cuts out less than it says; the metadata then does not parse, or what is
+    # left to decompress has the wrong size.
     end = HEAD.size + metadata_bytes
     # The metadata of managed ledgers has the same fields under another name.
     metadata = parse_message(ManagedCursorInfoMetadata, value[HEAD.size : end], record)
@@ -62,6 +66,8 @@ def inflate(kind: int, packed: bytes, size_bytes: int, record: str) -> bytes:
 
     Raises ``MalformedRecord``, and ``UnsupportedRecord`` where a package is missing.
     """
+    # Each algorithm stops at the announced size or one byte behind it; callers bound that size
+    # before they call.
     try:
         match kind:
             case CompressionType.LZ4:
@@ -77,6 +83,8 @@ def inflate(kind: int, packed: bytes, size_bytes: int, record: str) -> bytes:
                 body = packed
     except (_DamageError, IndexError, zlib.error) as error:
         raise MalformedRecord(record, f"its compression is damaged: {error}") from error
+    # For all algorithms alike. A record of another size than it names is damaged, and half of a
+    # topic's ledgers would be worse than none.
     if len(body) != size_bytes:
         raise MalformedRecord(record, f"uncompressed it has not the {size_bytes} bytes it names")
     return body
@@ -104,6 +112,8 @@ def _copy_back(out: bytearray, offset: int, length: int, size_bytes: int) -> Non
     if not 0 < offset <= len(out) or len(out) + length > size_bytes:
         raise _DamageError("a copy reaches beyond the record")
     start = len(out) - offset
+    # Where it does not overlap, the chunk has ``length`` bytes and ``length // offset`` is 0 or 1.
+    # Repeating the chunk as a whole is done in C, where byte by byte would be a loop in Python.
     chunk = out[start : start + length]
     out += (chunk * (length // offset + 1))[:length]
 
@@ -124,6 +134,7 @@ def _inflate_lz4(packed: bytes, size_bytes: int) -> bytes:
     # +-------------------------+------------+----------+---------+------------+
     # A length of 15 in the token is continued: bytes are added until one is not 255.
     out = bytearray()
+    # ``at`` grows in every round, so the loop ends with the input however damaged it is.
     at = 0
     while at < len(packed):
         token = packed[at]
@@ -132,6 +143,7 @@ def _inflate_lz4(packed: bytes, size_bytes: int) -> bytes:
         # The last sequence ends with its literals.
         if at == len(packed):
             break
+        # An index beyond the end raises IndexError, which ``inflate`` reports as damage.
         offset = packed[at] | packed[at + 1] << 8
         length, at = _lz4_length(packed, at + 2, token & 15)
         _copy_back(out, offset, length + 4, size_bytes)
@@ -177,6 +189,8 @@ def _inflate_snappy(packed: bytes, size_bytes: int) -> bytes:
             _copy_back(out, offset, (length & 7) + 4, size_bytes)
         else:
             end = at + (2 if kind == 2 else 4)
+            # A slice that is cut off gives a smaller offset; the size of the result then shows the
+            # damage.
             offset, at = int.from_bytes(packed[at:end], "little"), end
             _copy_back(out, offset, length + 1, size_bytes)
     return bytes(out)

@@ -66,6 +66,7 @@ class JsonRecord:
         begin = b"{"
         for member in _members(type(self)):
             value = getattr(self, member.field_name)
+            # Left out, and the comma stays with the next member that is there.
             if value is None:
                 continue
             yield begin + render(member.name) + b":"
@@ -76,10 +77,12 @@ class JsonRecord:
             items = iter(value.items())
             inner_begin = b"{"
             while part := dict(islice(items, MEMBERS_PER_PART)):
+                # Without its braces: the parts together are one object.
                 yield inner_begin + render(_to_json(part))[1:-1]
                 inner_begin = b","
             yield b"}"
         rest = render(self.other)[1:-1]
+        # ``begin`` is still "{" where no member was written; the object is opened in any case.
         yield (begin if rest or begin == b"{" else b"") + rest + b"}"
 
     @classmethod
@@ -99,12 +102,15 @@ class JsonRecord:
         for member in _members(cls):
             members = document.get(member.name)
             if member.is_mapping and isinstance(members, dict) and len(members) > MEMBERS_PER_PART:
+                # Taken out, so that ``of_document`` below does not decode it again, in one go.
                 del document[member.name]
                 decoded = large[member.field_name] = {}
                 items = iter(members.items())
                 while part := dict(islice(items, MEMBERS_PER_PART)):
                     decoded.update(member.decode(part, member.where))
                     yield
+        # ``of_document`` gave these fields their defaults. A mapping without a default would count
+        # as missing there.
         return replace(of_document(cls, document), **cast("dict[str, Any]", large))
 
 
@@ -143,6 +149,7 @@ def to_document(record: JsonRecord) -> dict[str, object]:
 
 def of_document(kind: type[AnyRecord], document: Mapping[str, object]) -> AnyRecord:
     """Make a record from the members of a JSON object. Raises ``MalformedRecord``."""
+    # Members are taken out of the copy one by one: what is left has no field.
     other = dict(document)
     values: dict[str, Any] = {}
     for member in _members(kind):
@@ -150,6 +157,8 @@ def of_document(kind: type[AnyRecord], document: Mapping[str, object]) -> AnyRec
         if value is not None:
             values[member.field_name] = member.decode(value, member.where)
         elif member.is_optional:
+            # Null, or absent. A field with a default that is not None and the type ``T | None``
+            # becomes None too: that is how Jackson reads a document which leaves out nulls.
             values[member.field_name] = None
         elif member.is_required:
             raise MalformedRecord(kind.__name__, f"{member.name} is missing")
@@ -165,6 +174,8 @@ def _members(kind: type[JsonRecord]) -> tuple[_Member, ...]:
     known = _KNOWN_MEMBERS.get(kind)
     if known is not None:
         return known
+    # Annotations are text in these modules (``from __future__ import annotations``): only this call
+    # makes types of them.
     hints = get_type_hints(kind, include_extras=True)
     members: list[_Member] = []
     for each in fields(kind):
@@ -177,6 +188,7 @@ def _members(kind: type[JsonRecord]) -> tuple[_Member, ...]:
             hint, *notes = get_args(hint)
             name = next((str(note) for note in notes if isinstance(note, Named)), name)
         is_required = each.default is MISSING and each.default_factory is MISSING
+        # ``object`` stands for any JSON, null included.
         is_optional = hint is object or NoneType in get_args(hint)
         where = f"{kind.__name__} {name}"
         is_mapping = get_origin(hint) is Mapping
@@ -195,6 +207,7 @@ def _to_json(value: object) -> object:
             return to_document(value)
         case Mapping():
             return {name: _to_json(member) for name, member in value.items()}
+        # Lists come from ``other``, where JSON's arrays were never converted.
         case tuple() | list():
             return [_to_json(item) for item in value]
         case _:

@@ -25,9 +25,11 @@ def parse_object(value: bytes, record: str) -> dict[str, object]:
     """The members of a JSON object; ``record`` names it in errors. Raises ``MalformedRecord``."""
     try:
         text = value.decode()
+        # Python's reader would accept NaN and Infinity without quotes, which Java brokers do not.
         document = json.loads(text, parse_constant=_refuse_constant)
         # An escape can stand for half a surrogate pair, which cannot be encoded as UTF-8 later.
         if "\\u" in text:
+            # Only to see whether it can be written.
             render(document)
     except (ValueError, RecursionError) as error:
         raise MalformedRecord(record, str(error)) from error
@@ -43,6 +45,7 @@ def render(document: object) -> bytes:
 
 def double_text(number: float) -> str:
     """A number as ``Double.toString`` writes it; a number that is not finite as a quoted word."""
+    # In this range Python's ``repr`` writes what Java does: 100.0, 0.001. Zero has a sign in both.
     if number == 0 or _PLAIN_DOUBLE_MIN <= abs(number) < _PLAIN_DOUBLE_LIMIT:
         return repr(number)
     if not isfinite(number):
@@ -53,6 +56,7 @@ def double_text(number: float) -> str:
     sign, digits, exponent = Decimal(text).normalize().as_tuple()
     assert isinstance(exponent, int)
     first, *others = map(str, digits)
+    # ``exponent`` is that of the last digit; Java's counts from the first.
     return f"{'-' * sign}{first}.{''.join(others) or '0'}E{exponent + len(others)}"
 
 
@@ -74,6 +78,7 @@ def _text(value: object) -> str:
 
 
 def _object_text(members: Mapping[str, object]) -> str:
+    # The order of members is kept: Jackson writes fields in the order of their declaration.
     texts = [f"{encode_basestring(name)}:{_text(member)}" for name, member in members.items()]
     return f"{{{','.join(texts)}}}"
 

@@ -18,6 +18,8 @@ def parse_message(kind: type[AnyMessage], value: bytes, record: str) -> AnyMessa
     Raises ``MalformedRecord`` for bytes that are no such message, and for a message without one of
     its required fields, which protobuf's parser accepts.
     """
+    # Unknown fields are kept by protobuf inside the message, but the values made of it drop them: a
+    # record that is written back has the fields that this version knows.
     try:
         message = kind.FromString(value)
     except DecodeError as error:

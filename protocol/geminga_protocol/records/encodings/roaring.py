@@ -59,6 +59,8 @@ def encode_bits(members: int) -> bytes:
             sizes.append(chunk.bit_count())
             containers.append(content)
             with_runs.append(has_runs)
+        # Shifting copies the rest of the set each time: 65,536 keys at most, and in practice entry
+        # ids of one ledger, which have few.
         members >>= 1 << KEY_BITS
         key += 1
     if any(with_runs):
@@ -68,6 +70,7 @@ def encode_bits(members: int) -> bytes:
     else:
         head = _U32.pack(COOKIE) + _U32.pack(len(keys))
     head += b"".join(map(_PAIR.pack, keys, (size - 1 for size in sizes)))
+    # Offsets count from the beginning of the bytes, and include themselves.
     if not any(with_runs) or len(keys) >= OFFSETS_FROM:
         at = len(head) + _U32.size * len(keys)
         for content in containers:
@@ -82,6 +85,7 @@ def _container(chunk: int) -> tuple[bytes, bool]:
     content_bytes = MEMBER_BYTES * size if size <= ARRAY_MEMBERS_MAX else BITS_BYTES
     # A run begins at each bit whose lower neighbour is not set.
     run_count = (chunk & ~(chunk << 1)).bit_count()
+    # ``runOptimize`` converts to runs only where they are smaller, never where they are equal.
     if RUNS_HEAD_BYTES + RUN_BYTES * run_count < content_bytes:
         runs = b"".join(_PAIR.pack(first, last - first) for first, last in _runs(chunk))
         return _U16.pack(run_count) + runs, True
@@ -97,6 +101,8 @@ def _runs(chunk: int) -> Iterator[tuple[int, int]]:
     while chunk:
         gap = (chunk & -chunk).bit_length() - 1
         chunk >>= gap
+        # The lowest bit that is not set, as a number of bits: the length of the run that begins at
+        # bit 0.
         length = (~chunk & (chunk + 1)).bit_length() - 1
         at += gap
         yield at, at + length - 1
@@ -114,14 +120,18 @@ def decode_bits(value: bytes) -> int:
 
 def _decoded(value: bytes) -> int:
     """Read a set; raises ``struct.error`` where ``value`` ends too early."""
+    # Stage 1: where each container's key and number of members are.
     at, flags, count = _read_head(value)
     descriptors = [_PAIR.unpack_from(value, at + _PAIR.size * index) for index in range(count)]
     at += _PAIR.size * count
     if flags is None or count >= OFFSETS_FROM:
         # The offsets serve random access. Containers follow each other without gaps.
         at += _U32.size * count
+    # Stage 2: the containers, one behind the other; ``at`` is where the next one begins.
     members = 0
     for index, (key, size_less_one) in enumerate(descriptors):
+        # The form of each container follows from the head: runs by the flag, otherwise by the
+        # number of members.
         if flags is not None and flags >> index & 1:
             chunk, at = _read_runs(value, at)
         elif size_less_one < ARRAY_MEMBERS_MAX:

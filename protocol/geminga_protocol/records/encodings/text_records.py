@@ -15,6 +15,7 @@ AnyMessage = TypeVar("AnyMessage", bound=Message)
 
 def render_text(message: Message) -> str:
     """A message as Java's ``TextFormat`` prints it: one field on each line, in ASCII."""
+    # Upstream's bytes are ASCII: other characters are octal escapes.
     return text_format.MessageToString(message, as_utf8=False)
 
 
@@ -23,6 +24,8 @@ def parse_text(kind: type[AnyMessage], text: str, record: str) -> AnyMessage:
     message = kind()
     try:
         # Protobuf accepts an invalid escape, of which Python only warns; here it is an error.
+        # The filters of warnings belong to the whole process, not to a thread or a task. So nothing
+        # in between may wait.
         with warnings.catch_warnings(action="error"):
             text_format.Parse(text, message)
     except (text_format.ParseError, ValueError, RecursionError, Warning) as error:

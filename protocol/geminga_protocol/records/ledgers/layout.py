@@ -22,6 +22,10 @@ _FORMAT_VERSIONS = (1, _FORMAT_VERSION)
 _RECORD = "ledger layout"
 
 
+# The node is text of two lines, the format's version and the layout:
+#
+#     │ 2
+#     │ org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1
 @dataclass(frozen=True, slots=True)
 class LedgerLayout:
     """The class of BookKeeper that knows the paths; the default's are those of ``ledger_path``."""

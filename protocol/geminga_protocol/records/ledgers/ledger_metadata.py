@@ -45,6 +45,12 @@ _SHORT_PATH = re.compile(r"/ledgers/(\d{2})/(\d{4})/L(\d{4})", re.ASCII)
 _LONG_PATH = re.compile(r"/ledgers/(\d{3})/(\d{4})/(\d{4})/(\d{4})/L(\d{4})", re.ASCII)
 
 
+#     OPEN ──────── its writer closes it ────────▶ CLOSED
+#      │                                             ▲
+#      └─ a reader recovers it ─▶ IN_RECOVERY ───────┘ the end is found
+#
+# A change is a compare-and-set on the version of the node. So a writer that was taken over learns
+# it at the latest when it closes the ledger, or changes an ensemble.
 class LedgerState(IntEnum):
     """The life of a ledger: open to its one writer, in recovery by another, closed for good."""
 
@@ -77,6 +83,9 @@ class LedgerMetadata:
     ensemble_size: int
     write_quorum: int
     ack_quorum: int
+    #     fragments    0: (a, b, c)    100: (a, d, c)      bookie b was replaced by d at entry 100
+    #     entries      0 ... 99        100 ...             copies of 0 to 99 stay where they are
+    #
     # In ascending order of their first entries; each ends where the next begins.
     fragments: tuple[Fragment, ...]
     state: LedgerState = LedgerState.OPEN
@@ -100,6 +109,8 @@ class LedgerMetadata:
         for fragment in reversed(self.fragments):
             if fragment.first_entry <= entry_id:
                 return fragment.ensemble
+        # Only an open ledger without fragments, or a damaged record, gets here: the first fragment
+        # begins at entry 0.
         return ()
 
     def in_recovery(self) -> Self:
@@ -182,6 +193,7 @@ def ledger_id_of(path: str) -> int | None:
     match = _SHORT_PATH.fullmatch(path) or _LONG_PATH.fullmatch(path)
     if match is None:
         return None
+    # 19 digits can say more than 63 bits.
     ledger_id = int("".join(match.groups()))
     return ledger_id if ledger_id <= LEDGER_ID_MAX else None
 
@@ -190,6 +202,7 @@ def _body_of(value: bytes) -> bytes:
     """Check what precedes the message, and return the message."""
     if not value.startswith(_HEADER):
         raise MalformedRecord(_RECORD, "the header is not BookKeeper's")
+    # The search is bounded: the rest may be any bytes, in which a line end is somewhere.
     version_end = value.find(b"\n", len(_HEADER), len(_HEADER) + _VERSION_BYTES_MAX + 1)
     if version_end < 0:
         raise MalformedRecord(_RECORD, "the version does not end")
@@ -208,4 +221,5 @@ def _body_of(value: bytes) -> bytes:
         raise MalformedRecord(_RECORD, "the message's size does not end")
     if len(value) - body_start < size:
         raise MalformedRecord(_RECORD, f"{len(value) - body_start} bytes of {size}")
+    # What follows the message is ignored.
     return value[body_start : body_start + size]

@@ -31,6 +31,13 @@ from geminga_protocol.records.ledgers_pb2 import (
     UnderreplicatedLedgerFormat,
 )
 
+#     /ledgers/underreplication
+#         LAYOUT
+#         ledgers/0000/0000/0000/0005/urL0000000005     a mark: stays until the ledger is repaired
+#         locks/urL0000000005                           ephemeral: ends with its worker
+#         auditorelection/V_0000000007                  ephemeral, sequential: the lowest one wins
+#         disable, lostBookieRecoveryDelay              set by operators
+#         checkallledgersctime, ...                     written by the auditor
 UNDERREPLICATION_PATH = f"{LEDGERS_PATH}/underreplication"
 UNDERREPLICATION_LAYOUT_PATH = f"{UNDERREPLICATION_PATH}/LAYOUT"
 # ``ledgers/0000/0000/0000/0005/urL0000000005`` marks ledger 5, ``locks/urL0000000005`` locks it.
@@ -76,6 +83,10 @@ _MARK_NAME = re.compile(r"urL(\d{1,19})", re.ASCII)
 _DELAY_TEXT = re.compile(rb"\d{1,10}")
 
 
+# A mark is text, one field a line: the bookies, then the time.
+#
+#     │ replica: "bookie-2:3181"
+#     │ ctime: 1700000000000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnderreplicatedLedger:
     """A mark: the bookies that lost replicas of the ledger, and since when (Unix milliseconds)."""
@@ -138,6 +149,8 @@ def encode_vote(bookie_id: str) -> bytes:
 def votes_in_order(names: Iterable[str]) -> list[str]:
     """The votes among ``names``, the lowest first: that of the auditor."""
     # By number and not by text: after 2**31 votes ZooKeeper goes on with negative numbers.
+    # Other children than votes are left out, so that a node that an operator put there elects no
+    # auditor.
     votes = [(int(match[1]), name) for name in names if (match := _VOTE_NAME.fullmatch(name))]
     return [name for _, name in sorted(votes)]
 

@@ -46,9 +46,11 @@ def encode_place(ledger_id: int, entry_id: int, *, partition: int) -> bytes:
 
 def decode_compacted(entry: bytes) -> tuple[int, int, bytes]:
     """``(ledger_id, entry_id, payload)`` of an entry. Raises ``MalformedRecord``."""
+    # Both sizes are checked against the entry before anything is cut out of it.
     place_end = SIZE_BYTES + _size_at(entry, 0)
     payload_start = place_end + SIZE_BYTES
     payload_end = payload_start + _size_at(entry, place_end)
+    # Bytes behind the payload are ignored.
     if payload_end > len(entry):
         raise MalformedRecord(_RECORD, "its payload is cut off")
     try:

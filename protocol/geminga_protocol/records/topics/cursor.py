@@ -44,6 +44,14 @@ PositionRange = tuple[Position, Position]
 Words = tuple[int, ...]
 
 
+#     entries          0 1 2 3 4 5 6 7 8 9
+#     acknowledged     x x x . . x x . x .
+#                          ^      \_/   ^
+#     mark_delete = 2 ─────┘       │    │
+#     acknowledged = (4, 6], ──────┘    │
+#                    (7, 8] ────────────┘
+#
+# The lower end of a range is the last entry that is *not* in it, as in upstream's ranges.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CursorRecord:
     """A cursor in ZooKeeper.
@@ -135,6 +143,8 @@ class PositionRecord:
     def encode(self) -> bytes:
         """The payload of the entry."""
         ledger_id, entry_id = self.mark_delete
+        # Each state has the whole cursor, and not a difference from the one before: the last entry
+        # of the ledger is enough to recover it.
         message = PositionInfo(
             ledgerId=ledger_id,
             entryId=entry_id,

@@ -21,6 +21,10 @@ from geminga_protocol.records.delayed_buckets_pb2 import (
 from geminga_protocol.records.encodings.protobuf_records import parse_message
 from geminga_protocol.records.encodings.roaring import decode_bits, encode_bits
 
+#     property of the cursor                          ledger of the bucket
+#     #pulsar.internal.delayed.bucket_7_9 = "12"      12: entry 0   SegmentSummary of each segment
+#                                                         entry 1   segment 1: the earliest times
+#     bucket of delayed messages in ledgers 7 to 9        entry n   segment n: the latest times
 BUCKET_PROPERTY = "#pulsar.internal.delayed.bucket"
 
 _METADATA = "metadata of a bucket of delayed messages"
@@ -54,6 +58,8 @@ def buckets_of(properties: Mapping[str, str]) -> dict[BucketKey, int]:
     found: dict[BucketKey, int] = {}
     for name, value in properties.items():
         parts = name.split("_")
+        # The cursor's properties are shared with users (properties of a subscription): any text may
+        # be among them.
         if parts[0] == BUCKET_PROPERTY and len(parts) == _PARTS:
             numbers = [*parts[1:], value]
             if all(each.isascii() and each.isdigit() for each in numbers):

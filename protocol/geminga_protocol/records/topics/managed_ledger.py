@@ -26,6 +26,11 @@ _RECORD = "managed ledger"
 Position = tuple[int, int]
 
 
+#     ledgers      5: 1000 entries    8: 1000 entries    9: open
+#     positions    (5, 0) ... (5, 999)  (8, 0) ... (8, 999)  (9, 0) ...
+#
+# Ledger ids rise along the chain, with gaps: other topics and cursors take ids from the same
+# counter. Ledgers leave the chain at its beginning, and new ones join it at its end.
 @dataclass(frozen=True, slots=True)
 class LedgerRecord:
     """One ledger of the chain."""
@@ -44,6 +49,7 @@ class LedgerRecord:
 class ManagedLedgerRecord:
     """A topic's log: its ledgers in order, where it was terminated, and its properties."""
 
+    # Only the last one may be open.
     ledgers: tuple[LedgerRecord, ...] = ()
     terminated_at: Position | None = None
     properties: Mapping[str, str] = field(default_factory=dict)

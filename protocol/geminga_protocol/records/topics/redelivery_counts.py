@@ -37,6 +37,8 @@ def is_of_redelivery_counts(property_name: str) -> bool:
 
 def properties_of_runs(runs: Iterable[CountedRun]) -> dict[str, int]:
     """The properties that store ``runs``."""
+    # A run for each property keeps their number small: consumers mostly give back messages in a
+    # row.
     return {
         f"{PROPERTY_PREFIX}{run.ledger_id}.{run.first}.{run.last}": min(run.times, COUNT_MAX)
         for run in runs

@@ -28,6 +28,12 @@ NO_POSITION: Position = (-1, -1)
 _STORED_TYPE_OFFSET = 1
 
 
+#     /schemas/TENANT/NAMESPACE/TOPIC     SchemaLocator: newest, versions
+#         │ position of a version
+#         ▼
+#     an entry of a ledger                SchemaEntry: schema (an encoded SchemaInfo), versions
+#
+# An entry never changes. Deleting a schema adds a version that is a tombstone.
 @dataclass(frozen=True, slots=True)
 class SchemaIndex:
     """One version: the entry that contains it, and the SHA-256 of its schema data."""
@@ -121,6 +127,8 @@ class SchemaInfo:
         message = parse_message(schemas_pb2.SchemaInfo, value, _INFO)
         return cls(
             message.schema_id,
+            # Protobuf has no member for an unknown number in proto2: it leaves the required field
+            # unset, so ``parse_message`` has refused such an entry.
             SchemaType(message.type - _STORED_TYPE_OFFSET),
             message.schema,
             message.timestamp,

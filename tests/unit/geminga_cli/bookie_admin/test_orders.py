@@ -75,6 +75,6 @@ def test_an_answer_that_is_none_is_a_refusal(status: int, answer: object) -> Non
         set_read_only(options_of("set-readonly", "b1", "--http", address))
 
 
-def test_nobody_there_is_told() -> None:
+def test_a_bookie_that_does_not_answer_is_reported_with_its_address() -> None:
     with pytest.raises(OrderRefused, match=r"127\.0\.0\.1:1"):
         force_gc(options_of("force-gc", "b1", "--http", "127.0.0.1:1"))

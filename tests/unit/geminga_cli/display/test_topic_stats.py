@@ -33,7 +33,7 @@ def test_a_topic() -> None:
     assert "997" in text.splitlines()[-1]
 
 
-def test_a_topic_that_nobody_uses() -> None:
+def test_a_topic_without_clients_has_no_tables() -> None:
     lines = list(show_stats({}))
     assert lines[2:] == ["producers: none", "subscriptions: none"]
 

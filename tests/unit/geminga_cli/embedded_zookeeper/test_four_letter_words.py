@@ -90,6 +90,6 @@ async def test_ready_means_that_it_says_its_version() -> None:
         assert answers == []
 
 
-async def test_waiting_ends_when_nobody_comes() -> None:
-    with ReservedPort(HOST, 0) as nobody:
-        assert not await wait_until_ready(HOST, nobody.port, SystemClock(), timeout_s=0.02)
+async def test_waiting_ends_at_its_time_limit_where_no_server_starts() -> None:
+    with ReservedPort(HOST, 0) as reserved:
+        assert not await wait_until_ready(HOST, reserved.port, SystemClock(), timeout_s=0.02)

@@ -56,7 +56,9 @@ async def test_other_methods_have_the_parameters_of_upstream(tmp_path: Path) -> 
     assert isinstance(made["authentication"], OAuth2)
 
 
-def test_nobody_authenticates_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_client_authenticates_only_where_parameters_are_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("GEMINGA_AUTH_PARAMS", raising=False)
     assert arguments_of() == {"listener_name": None}
     monkeypatch.setenv("GEMINGA_AUTH_PARAMS", "token:abc")

@@ -293,8 +293,8 @@ def log_level() -> Generator[None]:
 
 
 @pytest.mark.usefixtures("log_level")
-async def test_a_signal_has_everybody_log_more_and_the_next_less(tmp_path: Path) -> None:
-    """The part ends itself when it is told a level: so we hear that it was, also when it is new."""
+async def test_a_signal_makes_all_parts_log_more_and_the_next_less(tmp_path: Path) -> None:
+    """The part ends when it is told a level: each new process shows that its level was told."""
     stage = Stage(tmp_path, SmallPart(tmp_path, "first"))
     async with stage.running() as supervisor:
         await stage.heard.get()

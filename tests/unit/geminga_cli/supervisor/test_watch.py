@@ -51,7 +51,7 @@ async def test_the_signal_that_ended_it_arrives() -> None:
 
 
 @pytest.mark.usefixtures("manner")
-async def test_a_watcher_that_nobody_waits_for_any_more_does_no_harm() -> None:
+async def test_a_watch_whose_future_was_cancelled_does_no_harm() -> None:
     process = child("")
     abandoned, awaited = exit_of(process), exit_of(process)
     abandoned.cancel()

@@ -25,7 +25,7 @@ def test_each_return_code_has_its_own_error(code: ReturnCode) -> None:
     assert "ledger 7, entry 41" in str(refusal)
 
 
-def test_a_return_code_nobody_knows_is_told_as_a_number() -> None:
+def test_a_return_code_that_v2_does_not_have_is_told_as_a_number() -> None:
     refusal = refusal_of(999, 7)
     assert isinstance(refusal, UnknownRefusal)
     assert refusal.number == 999

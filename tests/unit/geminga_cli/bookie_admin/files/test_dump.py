@@ -48,7 +48,9 @@ def test_what_is_wrong_is_marked_and_counted(tmp_path: Path, capsys: Capture) ->
     assert told[-1] == "1 thing in 2 files wrong"
 
 
-def test_a_file_that_nobody_knows_does_not_hide_the_next(tmp_path: Path, capsys: Capture) -> None:
+def test_a_file_of_an_unknown_format_does_not_hide_the_next(
+    tmp_path: Path, capsys: Capture
+) -> None:
     assert dump(tmp_path, [3, 1]) == 1
     told = capsys.readouterr()
     assert "it is of tomorrow" in told.err

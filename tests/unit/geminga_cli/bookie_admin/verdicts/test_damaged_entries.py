@@ -54,7 +54,7 @@ def test_a_damaged_table_is_told_from_damaged_entries() -> None:
     assert look(0).words() == "each entry in it is sound"
 
 
-def test_entries_whose_digest_nobody_here_can_check_are_not_called_damaged() -> None:
+def test_entries_whose_digest_cannot_be_checked_here_are_not_called_damaged() -> None:
     secret = {number: entry[:32] + b"mac" + entry[32:] for number, entry in ENTRIES.items()}
     damage = look(-1, secret)
     assert damage == BlockDamage((), is_checkable=False)

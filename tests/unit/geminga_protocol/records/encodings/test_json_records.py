@@ -50,7 +50,7 @@ def test_members_have_the_fields_names_in_camel_case_or_the_given_ones() -> None
     assert Bicycle.decode(FULL.encode()) == FULL
 
 
-def test_members_nobody_knows_are_kept_at_every_depth() -> None:
+def test_members_without_a_field_are_kept_at_every_depth() -> None:
     value = (
         b'{"ownerName":"Ada","gears":1,"isStolen":false,"front":{"sizeInches":1.0,"new":[1]},'
         b'"spareWheels":[],"wheelsByPlace":{},"newer":{"x":null}}'
