@@ -282,6 +282,24 @@ async def test_it_is_turned_off_and_on_while_producers_are_connected(
     assert len(ledgers.entries[0]) == 4
 
 
+@pytest.mark.parametrize("is_on", [False, True])
+async def test_turning_it_off_and_on_while_it_changes_leaves_one_or_none(
+    topics: TopicDirectory, coordination: Coordination, ledgers: MemoryLedgers, *, is_on: bool
+) -> None:
+    topic = await loaded(topics)
+    found = [topic.publishing.deduplication]
+    for on in (False, True, False, True)[: 4 if is_on else 3]:
+        turn(topics, on=on)
+        for _ in range(2):
+            await asyncio.sleep(0)
+    await settle()
+    found.append(topic.publishing.deduplication)
+    assert [each is not None and each.is_enabled for each in found] == [False, is_on]
+    assert len(kept_by(topic)) == is_on
+    names = await logs_over(coordination, ledgers).cursor_names(NAME.managed_ledger_name)
+    assert names == [CURSOR_NAME] * is_on
+
+
 async def test_a_message_that_is_pending_when_it_is_turned_on_is_not_stored_twice(
     topics: TopicDirectory, ledgers: MemoryLedgers
 ) -> None:
