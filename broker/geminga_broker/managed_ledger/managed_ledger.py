@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from geminga_broker.errors import NotAllowed, StorageUnavailable, TopicFenced, TopicTerminated
 from geminga_broker.managed_ledger.cache.log_cache import LogCache
@@ -235,6 +235,12 @@ class ManagedLedger(Service):
     def pending_count(self) -> int:
         """Entries taken and not yet durable."""
         return sum(each.pending_count for each in self._appenders()) + len(self._waiting)
+
+    def pending(self) -> Iterator[AppendRequest]:
+        """Entries taken and not yet durable, in this order. Await nothing between two of them."""
+        for appender in self._appenders():
+            yield from appender.pending
+        yield from self._waiting
 
     def _appenders(self) -> tuple[Appender, ...]:
         """The appenders of all ledgers that are not closed yet, oldest first."""

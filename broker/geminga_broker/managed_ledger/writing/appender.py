@@ -8,7 +8,7 @@ bookie answers, and are handed on as one run.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from geminga_broker.managed_ledger.ledger_chain.chain import LedgerSpan
@@ -44,8 +44,13 @@ class Appender:
 
     @property
     def pending_count(self) -> int:
-        """Entries appended and not yet confirmed."""
+        """How many ``pending`` are."""
         return len(self._pending or ())
+
+    @property
+    def pending(self) -> Collection[AppendRequest]:
+        """Entries appended and not yet confirmed, in order."""
+        return self._pending or ()
 
     def append_all(self, items: Sequence[AppendRequest]) -> None:
         """Append entries. Raises ``LedgerError``, and then none of them was appended."""

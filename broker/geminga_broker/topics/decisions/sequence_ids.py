@@ -12,7 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from geminga_broker.managed_ledger.writing.append_request import AppendRequest, payload_of
+from geminga_broker.managed_ledger.writing.append_request import (
+    AppendRequest,
+    payload_of,
+    publisher_of,
+)
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata
 from geminga_protocol.pulsar.messages.integers import signed
@@ -96,6 +100,16 @@ class SequenceIds:
         """Messages up to ``number`` were handed to the log."""
         # Only when the log has taken them: of a run that it refuses, no number counts.
         self._taken[name] = number
+
+    def found_pending(self, request: AppendRequest, now_s: float) -> None:
+        """An entry was handed to the log before deduplication was turned on."""
+        publisher = publisher_of(request)
+        # The last one in the log counts, not the highest, as in ``stored``: these numbers need not
+        # grow. If the two ended with different numbers, ``has_pending`` would never end.
+        if not publisher.is_chunking or completes_message(payload_of(request)):
+            self.taken(publisher.name, highest_of(request))
+            # The producer may have left. ``connected`` follows for those that have not.
+            self._idle_since_s[publisher.name] = now_s
 
     def stored(self, name: str, items: Iterable[AppendRequest], *, is_chunking: bool) -> None:
         """Messages of one producer are durable."""

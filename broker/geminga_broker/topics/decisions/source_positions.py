@@ -61,14 +61,18 @@ class SourcePositions:
 
     def taken(self, name: str, position: SourcePosition) -> None:
         """Entries up to ``position`` were handed to the log."""
-        self._taken[name] = position
+        # The highest: a source goes back when it reconnects, and the positions of entries that were
+        # pending when deduplication was turned on need not grow.
+        self._taken[name] = max(position, self._taken.get(name, position))
 
     def stored(self, name: str, position: SourcePosition) -> None:
         """Entries up to ``position`` are durable."""
-        # Entries that were pending when deduplication was turned on were never reported as taken.
-        # Now they count as taken, or a repeat of them would pass for new.
-        self._stored[name] = position
-        self._taken[name] = max(position, self._taken.get(name, position))
+        # The highest, as in ``taken``: if the two ended with different positions, ``has_pending``
+        # would never end. Therefore they count as taken, too: entries that came while deduplication
+        # was about to be turned off were not reported.
+        highest = max(position, self._stored.get(name, position))
+        self._stored[name] = highest
+        self._taken[name] = max(highest, self._taken.get(name, highest))
 
     def has_pending(self, name: str) -> bool:
         """Whether entries of this replicator are pending."""

@@ -153,7 +153,9 @@ class Deduplication:
                 numbers = self._positions.restore(cursor.position_properties)
                 self.numbers.restore(numbers, self._clock.monotonic())
                 replayed = await self._replay(cursor.mark_delete)
-                # No await since the last entry was read: no entry was appended unseen.
+                # No await since the last entry was read: each entry is among those that are
+                # confirmed, and were read, or pending.
+                self._find_pending()
                 self.status = DeduplicationStatus.ENABLED
             finally:
                 if not self.is_enabled:
@@ -183,6 +185,18 @@ class Deduplication:
                         self.numbers.restore(dict([number]), now_s)
             count += len(run)
         return count
+
+    def _find_pending(self) -> None:
+        """Learn from the entries that were appended past this step, and are not confirmed yet."""
+        # As taken, not as stored: they can still be lost. A repeat of them is refused until then,
+        # and a producer that connects waits for them (``settled``).
+        now_s = self._clock.monotonic()
+        for request in self._log.pending():
+            publisher = publisher_of(request)
+            if publisher.is_numbering:
+                self.numbers.found_pending(request, now_s)
+            elif isinstance(publisher, ReplicatorProducer) and publisher.is_positioned:
+                self._positions.taken(publisher.name, request[3:])
 
     async def disable(self) -> None:
         """Store repeats again, and delete the cursor."""
@@ -334,8 +348,8 @@ class Deduplication:
             if publisher.is_numbering:
                 self.numbers.stored(publisher.name, run, is_chunking=publisher.is_chunking)
             elif isinstance(publisher, ReplicatorProducer) and publisher.is_positioned:
-                *_, newest = run
-                self._positions.stored(publisher.name, newest[3:])
+                # The last one, except where the source went back while nothing was compared.
+                self._positions.stored(publisher.name, max(each[3:] for each in run))
         # After the numbers, which ``settled`` reads when it is woken.
         if self._waiting:
             self._wake()

@@ -24,7 +24,7 @@ class TopicDeduplication(TopicPart):
     It sets ``PublishPath.deduplication``, which the path of the messages uses.
     """
 
-    __slots__ = ("_found", "_is_open", "_services")
+    __slots__ = ("_found", "_is_changing", "_is_open", "_services")
 
     own_cursor: ClassVar[str | None] = CURSOR_NAME
 
@@ -35,6 +35,9 @@ class TopicDeduplication(TopicPart):
         self._found: Cursor | None = None
         # Loading itself turns deduplication on; background changes begin after that.
         self._is_open = False
+        # A task turns deduplication on or off. One at a time: turning it off drops the object, and
+        # another task that waits with this object would turn it on beside its successor.
+        self._is_changing = False
 
     # Turning it on and off
 
@@ -62,8 +65,7 @@ class TopicDeduplication(TopicPart):
     def is_behind(self) -> bool:
         """Whether deduplication is off though the policies want it on, or the reverse."""
         present = self._topic.part(PublishPath).deduplication
-        # Also true while a change is under way; a second task then finds the lock of
-        # ``Deduplication`` taken, and waits.
+        # Also true while a change is under way.
         return self._is_wanted is not (present is not None and present.is_enabled)
 
     def apply(self, policies: EffectivePolicies) -> None:
@@ -74,6 +76,10 @@ class TopicDeduplication(TopicPart):
 
     async def _catch_up(self) -> None:
         """Turn deduplication on or off. After an error the next maintenance tries again."""
+        # The task that changes it looks at the policies again before it ends.
+        if self._is_changing:
+            return
+        self._is_changing = True
         publishing = self._topic.part(PublishPath)
         try:
             # The policies may change back while a step is awaited.
@@ -93,6 +99,8 @@ class TopicDeduplication(TopicPart):
                 "deduplication not changed",
                 extra={"log": self._topic.managed_ledger.name, "error": str(error)},
             )
+        finally:
+            self._is_changing = False
 
     async def _begin(self, cursor: Cursor | None) -> None:
         topic, services = self._topic, self._services

@@ -116,6 +116,7 @@ async def test_what_a_failed_writer_had_not_confirmed_goes_to_the_next_ledger(
         ledgers.writers[0].fail(AppendTimedOut(0, 1, 60.0))
         log.append_all(pending(b"d"))
         await settle()
+        assert [payload for payload, *_ in log.pending()] == [b"b", b"c", b"d"]
         ledgers.writers[1].confirm()
         assert [payload for _, payload in listener.appended] == [b"a", b"b", b"c", b"d"]
         assert [span.entries for span in log.chain.spans] == [1, 3]

@@ -44,6 +44,18 @@ def test_a_repeat_is_known_when_stored_and_undecided_while_pending() -> None:
     assert numbers.judge("q", 4) is Verdict.NEW
 
 
+def test_numbers_that_do_not_grow_before_deduplication_do_not_stay_pending() -> None:
+    numbers = SequenceIds()
+    name = QUIET.name
+    for number in (5, 3):
+        numbers.found_pending(sent(number), now_s=10)
+    assert numbers.has_pending(name)
+    assert numbers.judge(name, 3) is Verdict.UNKNOWN
+    assert numbers.judge(name, 4) is Verdict.NEW
+    numbers.stored(name, [sent(5), sent(3)], is_chunking=False)
+    assert not numbers.has_pending(name)
+
+
 def test_a_batch_is_compared_by_its_lowest_number_and_remembered_by_its_highest() -> None:
     numbers = SequenceIds()
     assert numbers.all_new("p", [sent(0, 9), sent(10, 19)]) == 19

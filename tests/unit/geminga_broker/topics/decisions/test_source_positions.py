@@ -63,6 +63,17 @@ def test_an_entry_that_was_pending_when_deduplication_began_is_a_repeat_later() 
     assert positions.has_pending(NAME)
 
 
+def test_positions_that_do_not_grow_before_deduplication_do_not_stay_pending() -> None:
+    positions = SourcePositions()
+    for entry_id in (5, 3):
+        positions.taken(NAME, (1, entry_id))
+    assert positions.judge(NAME, (1, 4)) is Verdict.UNKNOWN
+    for entry_id in (5, 3):
+        positions.stored(NAME, (1, entry_id))
+    assert not positions.has_pending(NAME)
+    assert positions.judge(NAME, (1, 4)) is Verdict.STORED
+
+
 def test_a_run_is_new_only_in_the_order_of_its_positions() -> None:
     positions = SourcePositions()
     assert positions.all_new(NAME, [(1, 5), (1, 6), (2, 0)])

@@ -103,6 +103,11 @@ def answers(session: NotedSession) -> list[tuple[int, tuple[int, int] | str]]:
     return found
 
 
+def turn(topics: TopicDirectory, *, on: bool) -> None:
+    """Turn deduplication on or off; the topics follow in the background."""
+    topics.apply_policies(NAME.namespace, Policies(deduplication_enabled=on))
+
+
 async def settle() -> None:
     await asyncio.sleep(0.001)
 
@@ -262,19 +267,97 @@ async def test_it_is_turned_off_and_on_while_producers_are_connected(
     producer, _ = await connected(topic)
     publish(producer, 1)
     await settle()
-    topics.apply_policies(NAME.namespace, Policies(deduplication_enabled=False))
+    turn(topics, on=False)
     await settle()
     assert not kept_by(topic)
     assert producer.last_sequence_id() == -1
     publish(producer, 1)
     await settle()
-    topics.apply_policies(NAME.namespace, Policies(deduplication_enabled=True))
+    turn(topics, on=True)
     await settle()
     publish(producer, 1, 2)
     await settle()
     publish(producer, 2)
     await settle()
     assert len(ledgers.entries[0]) == 4
+
+
+@pytest.mark.parametrize("is_on", [False, True])
+async def test_turning_it_off_and_on_while_it_changes_leaves_one_or_none(
+    topics: TopicDirectory, coordination: Coordination, ledgers: MemoryLedgers, *, is_on: bool
+) -> None:
+    topic = await loaded(topics)
+    found = [topic.publishing.deduplication]
+    for on in (False, True, False, True)[: 4 if is_on else 3]:
+        turn(topics, on=on)
+        for _ in range(2):
+            await asyncio.sleep(0)
+    await settle()
+    found.append(topic.publishing.deduplication)
+    assert [each is not None and each.is_enabled for each in found] == [False, is_on]
+    assert len(kept_by(topic)) == is_on
+    names = await logs_over(coordination, ledgers).cursor_names(NAME.managed_ledger_name)
+    assert names == [CURSOR_NAME] * is_on
+
+
+async def test_a_message_that_is_pending_when_it_is_turned_on_is_not_stored_twice(
+    topics: TopicDirectory, ledgers: MemoryLedgers
+) -> None:
+    topic = await loaded(topics)
+    turn(topics, on=False)
+    await settle()
+    producer, session = await connected(topic)
+    ledgers.is_prompt = False
+    publish(producer, 1)
+    turn(topics, on=True)
+    await settle()
+    publish(producer, 1)
+    assert answers(session) == [(1, UNKNOWN_REASON)]
+    ledgers.writers[0].confirm()
+    publish(producer, 1)
+    assert answers(session)[2:] == [(1, NOWHERE)]
+    assert len(ledgers.entries[0]) == 1
+
+
+async def test_a_producer_goes_on_behind_what_was_pending_when_it_was_turned_on(
+    topics: TopicDirectory, ledgers: MemoryLedgers
+) -> None:
+    topic = await loaded(topics)
+    turn(topics, on=False)
+    await settle()
+    producer, _ = await connected(topic)
+    producer.chunks_in = 1
+    ledgers.is_prompt = False
+    publish(producer, 1)
+    # A first chunk is pending, too: its message is not complete, and does not count.
+    producer.append_all([(payload("p", 2, chunk=(0, 2)), 1, producer, 2, 0)])
+    producer.disconnect()
+    turn(topics, on=True)
+    await settle()
+    coming = asyncio.ensure_future(connected(topic))
+    await settle()
+    assert not coming.done(), "it would number its messages from 0, as those that are pending"
+    ledgers.writers[0].confirm()
+    successor, _ = await coming
+    assert successor.last_sequence_id() == 1
+
+
+async def test_a_producer_that_left_before_it_was_turned_on_is_forgotten(
+    topics: TopicDirectory, ledgers: MemoryLedgers
+) -> None:
+    topic = await loaded(topics)
+    turn(topics, on=False)
+    await settle()
+    producer, _ = await connected(topic)
+    ledgers.is_prompt = False
+    publish(producer, 1)
+    producer.disconnect()
+    turn(topics, on=True)
+    await settle()
+    ledgers.writers[0].confirm()
+    await asyncio.sleep(601)
+    await maintain(topics, TopicDeduplication)
+    assert kept_by(topic)[0].position_properties == {}
 
 
 async def test_a_topic_that_no_longer_needs_it_is_loaded_without_what_it_kept(

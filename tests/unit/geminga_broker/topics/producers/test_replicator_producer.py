@@ -22,6 +22,7 @@ from geminga_protocol.pulsar.messages.integers import UINT64_MAX
 from geminga_protocol.pulsar.messages.payload import encode_payload
 from geminga_protocol.pulsar.messages.replication import replicated_front, replicator_producer
 from geminga_protocol.pulsar.topics.topic_names import TopicName
+from geminga_protocol.records.cluster.namespaces import Policies
 from geminga_runtime.coordination import Coordination
 
 NAME = TopicName.parse("persistent://t/n/topic")
@@ -238,6 +239,32 @@ async def test_an_entry_that_may_be_lost_ends_the_producer(
     assert producer.is_closed
     ledgers.writers[-1].confirm()
     assert stored(ledgers) == [payload(0)]
+
+
+async def test_what_is_pending_when_deduplication_is_turned_on_is_not_stored_twice(
+    topics: TopicDirectory, ledgers: MemoryLedgers
+) -> None:
+    """The source went back, as after each reconnect, while nothing recognized its repeats."""
+    topic = await topics.get(NAME, create=True)
+    topics.apply_policies(NAME.namespace, Policies(deduplication_enabled=False))
+    await settle()
+    assert topic.publishing.deduplication is None
+    producer, session = await connected(topics)
+    ledgers.is_prompt = False
+    send(producer, [payload(0), payload(1), payload(2), payload(0)])
+    topics.apply_policies(NAME.namespace, Policies(deduplication_enabled=True))
+    await settle()
+    send(producer, [payload(1)])
+    assert refusals(session) == [UNKNOWN_REASON]
+    coming = asyncio.ensure_future(connected(topics))
+    await settle()
+    assert not coming.done()
+    ledgers.writers[-1].confirm()
+    again, session = await coming
+    ledgers.is_prompt = True
+    send(again, [payload(1), payload(2), payload(3)])
+    await settle()
+    assert receipts(session) == [(5, 1, True), (5, 2, True), (5, 3, False)]
 
 
 async def test_garbage_for_a_position_is_refused_and_ends_the_producer(
