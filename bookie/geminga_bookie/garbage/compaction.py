@@ -50,8 +50,8 @@ class Compactor:
         """Move what is in use of log ``number``, then remove it; return how many bytes that freed.
 
         The log must not be the current one. Damaged blocks are moved as they are. Raises
-        ``CorruptFile`` where bytes are missing, and ``OSError``; then the log stays, and what was
-        moved already is in use at its new place.
+        ``CorruptFile`` where bytes are missing, ``UnknownFormat`` and ``OSError``; then the log
+        stays, and what was moved already is in use at its new place.
         """
         try:
             index = self.storage.index
