@@ -261,6 +261,21 @@ async def test_a_log_with_a_block_of_an_unknown_kind_stays_and_the_others_go(
     assert file_name(LOG) in said[0].__dict__["error"]
 
 
+async def test_what_was_moved_before_damage_was_found_does_not_count_as_freed() -> None:
+    host = make_host(entry_log_batch_bytes=1)
+    async with host.bookie() as bookie:
+        await fill(host, bookie)
+        used = bookie.storage.index.logs[LOG]
+        at = next(iter(bookie.storage.index.blocks(2, 9)))
+        host.ledger_disk.files[file_name(LOG)].content[at.offset + 30] ^= 1
+        await bookie.force_gc()
+        assert file_name(LOG) not in host.ledger_disk.files
+        assert bookie.compactor.moved_bytes > at.size
+        assert bookie.collector is not None
+        collected = bookie.collector.collected
+        assert collected.reclaimed_by_compaction_bytes == used.end - bookie.compactor.moved_bytes
+
+
 async def test_a_damaged_log_of_no_use_goes_and_no_fence_with_it() -> None:
     host = make_host()
     async with host.bookie() as bookie:
