@@ -340,8 +340,8 @@ class EntryLog:
     async def read(self, location: BlockLocation) -> dict[int, bytes]:
         """Read the entries of a block, checked.
 
-        Raises ``DamagedBlock``, which has some of them; ``CorruptFile``, ``LogRemoved``,
-        ``OSError``.
+        Raises ``DamagedBlock``, which has some of them; ``CorruptFile``, ``UnknownFormat``,
+        ``LogRemoved``, ``OSError``.
         """
         header, block = await self._read_block(location)
         # The header's checksum says that it is a header of this file, the content's that nothing in
@@ -357,7 +357,7 @@ class EntryLog:
 
         A damaged block comes as it is, with the checksum that does not fit it: wherever it is
         written, it is still known to be damaged. Raises ``CorruptFile`` where bytes are missing,
-        ``LogRemoved``, ``OSError``.
+        ``UnknownFormat``, ``LogRemoved``, ``OSError``.
         """
         header, block = await self._read_block(location)
         content = block[layout.BLOCK_HEADER_BYTES :]
@@ -381,7 +381,7 @@ class EntryLog:
     async def read_ids(self, location: BlockLocation) -> Sequence[int]:
         """Which entries are in a block, rising, by what the index says of it, or by its table.
 
-        Raises ``CorruptFile``, ``LogRemoved``, ``OSError``.
+        Raises ``CorruptFile``, ``UnknownFormat``, ``LogRemoved``, ``OSError``.
         """
         if location.is_dense:
             return range(location.first_entry, location.last_entry + 1)
@@ -389,7 +389,8 @@ class EntryLog:
             peeked = min(location.size, layout.BLOCK_HEADER_BYTES + TABLE_PEEK_BYTES)
             # The table is read without the entries, which make up most of a block.
             block = await file.read(location.offset, peeked)
-            header = layout.decode_block_header(seed, block, 0)
+            path = self.path(location.log_number)
+            header = layout.decode_block_header(path, seed, block, 0)
             needed = 0
             if header is not None:
                 needed = layout.BLOCK_HEADER_BYTES + layout.table_bytes(header)
@@ -409,7 +410,7 @@ class EntryLog:
         async with self.open_files.reading(location.log_number) as (file, seed):
             block = await file.read(location.offset, location.size)
         self.read_bytes += len(block)
-        header = layout.decode_block_header(seed, block, 0)
+        header = layout.decode_block_header(self.path(location.log_number), seed, block, 0)
         # A good header of another ledger: the index is wrong, and its entries must not be given out
         # as this ledger's.
         if header is not None and header.ledger_id != location.ledger_id:

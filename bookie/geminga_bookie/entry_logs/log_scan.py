@@ -50,7 +50,7 @@ async def read_seed(file: DiskFile, path: str) -> int | None:
     # The damage is either in the checksum or in what it covers: unless both are, one of the seeds
     # fits.
     for possible in layout.possible_seeds(head):
-        if layout.decode_block_header(possible, head, layout.FILE_HEADER_BYTES) is not None:
+        if layout.decode_block_header(path, possible, head, layout.FILE_HEADER_BYTES) is not None:
             log.error("entry log has a damaged file header", extra={"file": path})
             return possible
     return None
@@ -69,7 +69,7 @@ async def scan_log(
 
     With ``end`` None, up to the end of the file, less a block there that a crash tore: it was being
     written by a checkpoint, so the journal still has its entries. Raises ``CorruptFile`` for damage
-    in the middle, ``OSError``.
+    in the middle, ``UnknownFormat``, ``OSError``.
     """
     limit = file.size if end is None else end
     offset = begin
@@ -77,7 +77,7 @@ async def scan_log(
         # For each block, the scan reads its header and as much of its content as is needed, and
         # goes on to the next one by the size in the header.
         head = await file.read(offset, layout.BLOCK_HEADER_BYTES + _TABLE_PEEK_BYTES)
-        header = layout.decode_block_header(seed, head, 0)
+        header = layout.decode_block_header(path, seed, head, 0)
         if header is None or offset + layout.BLOCK_HEADER_BYTES + header.content_bytes > limit:
             # All blocks before a known end were durable: none of them may be torn.
             if end is not None:

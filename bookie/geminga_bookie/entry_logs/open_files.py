@@ -48,7 +48,7 @@ class OpenFiles:
         """Open a file for reading blocks, with the seed of their headers.
 
         It can be read to the end of the block of code, also if it is removed meanwhile. Raises
-        ``LogRemoved``, ``CorruptFile``, ``OSError``.
+        ``LogRemoved``, ``CorruptFile``, ``UnknownFormat``, ``OSError``.
         """
         open_file = await self.get(number)
         # Nothing is awaited in between: an open file that has a reader is not closed.

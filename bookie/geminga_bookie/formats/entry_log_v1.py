@@ -252,19 +252,32 @@ def _encode_header(seed: int, header: BlockHeader) -> bytes:
     return checked + int(crc32c(checked, seed)).to_bytes(_HEADER_CRC_BYTES, "big")
 
 
-def decode_block_header(seed: int, buffer: bytes, offset: int) -> BlockHeader | None:
-    """The block header at ``offset``; None where there is no whole and right one."""
-    if len(buffer) - offset < BLOCK_HEADER_BYTES:
+def decode_block_header(path: str, seed: int, buffer: bytes, offset: int) -> BlockHeader | None:
+    """The block header at ``offset``; None where there is no whole and right one.
+
+    Raises ``UnknownFormat`` for a block of another kind than those above: a newer program wrote it.
+    """
+    if not _is_block_header(seed, buffer, offset):
         return None
-    magic, kind, count, ledger_id, first, content_bytes, key, content_crc, header_crc = (
+    # The kind is believed only now, after the checksum.
+    _, number, count, ledger_id, first, content_bytes, key, content_crc, _ = (
         _BLOCK_HEADER.unpack_from(buffer, offset)
     )
-    checked_end = offset + BLOCK_HEADER_BYTES - _HEADER_CRC_BYTES
-    # The kind is believed only after the checksum. A number that is not known raises
-    # ``ValueError``: a newer program wrote it.
-    if magic != BLOCK_MAGIC or crc32c(buffer[offset:checked_end], seed) != header_crc:
-        return None
-    return BlockHeader(BlockKind(kind), count, ledger_id, first, content_bytes, key, content_crc)
+    try:
+        kind = BlockKind(number)
+    except ValueError as error:
+        raise UnknownFormat(path, f"a block of kind {number} is not known") from error
+    return BlockHeader(kind, count, ledger_id, first, content_bytes, key, content_crc)
+
+
+def _is_block_header(seed: int, buffer: bytes, offset: int) -> bool:
+    """Whether a whole and right block header of any kind is at ``offset``."""
+    end = offset + BLOCK_HEADER_BYTES
+    if len(buffer) < end or not buffer.startswith(_BLOCK_MAGIC_BYTES, offset):
+        return False
+    checked_end = end - _HEADER_CRC_BYTES
+    header_crc = int.from_bytes(buffer[checked_end:end], "big")
+    return bool(crc32c(buffer[offset:checked_end], seed) == header_crc)
 
 
 def raw_content_crc(block: bytes) -> int:
@@ -275,7 +288,7 @@ def raw_content_crc(block: bytes) -> int:
 def find_block_header(seed: int, buffer: bytes) -> int:
     """The offset of the first block header anywhere in ``buffer``; -1 where there is none."""
     offset = buffer.find(_BLOCK_MAGIC_BYTES)
-    while offset >= 0 and decode_block_header(seed, buffer, offset) is None:
+    while offset >= 0 and not _is_block_header(seed, buffer, offset):
         offset = buffer.find(_BLOCK_MAGIC_BYTES, offset + 1)
     return offset
 

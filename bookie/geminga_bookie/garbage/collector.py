@@ -23,7 +23,7 @@ from geminga_bookie.decisions.garbage import (
     is_worth_leaving,
     logs_to_compact,
 )
-from geminga_bookie.errors import CorruptFile
+from geminga_bookie.errors import CorruptFile, UnknownFormat
 from geminga_bookie.formats.index_v2 import LogUsage
 from geminga_bookie.garbage.compaction import Compactor
 from geminga_bookie.garbage.ledger_deletion import LedgerDeletion
@@ -291,6 +291,12 @@ class Collector(Service):
                 self._damaged_logs.add(number)
                 log.error(  # noqa: TRY400 no trace: it is the file that is wrong
                     "entry log is damaged and stays as it is; other replicas have what it lost",
+                    extra={"error": str(error)},
+                )
+            except UnknownFormat as error:
+                self._damaged_logs.add(number)
+                log.error(  # noqa: TRY400 the same
+                    "entry log is of a newer version and stays as it is",
                     extra={"error": str(error)},
                 )
             except OSError as error:

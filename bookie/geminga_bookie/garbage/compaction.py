@@ -50,20 +50,22 @@ class Compactor:
         """Move what is in use of log ``number``, then remove it; return how many bytes that freed.
 
         The log must not be the current one. Damaged blocks are moved as they are. Raises
-        ``CorruptFile`` where bytes are missing, and ``OSError``; then the log stays, and what was
-        moved already is in use at its new place.
+        ``CorruptFile`` where bytes are missing, ``UnknownFormat`` and ``OSError``; then the log
+        stays, and what was moved already is in use at its new place.
         """
         try:
             index = self.storage.index
             usage = index.logs.get(number, LogUsage())
             path = self.storage.entry_log.path(number)
+            # One log is reclaimed at a time: what is counted from here on was moved out of this
+            # one, also where the scan ends half way.
+            moved_before_bytes = self.moved_bytes
             try:
                 # First the compactor moves the blocks that it finds in the log; then those that
                 # only the index knows of; then it removes the file.
-                ledger_ids, moved_bytes, size = await self._move_all(number, usage.end)
+                ledger_ids, size = await self._move_all(number, usage.end)
             except CorruptFile as error:
                 log.warning("entry log does not tell what is in it", extra={"error": str(error)})
-                moved_bytes = 0
                 # What it said of ledgers, the index says too.
                 ledger_ids = [record.ledger_id for record in index.ledgers()]
                 size = usage.end
@@ -81,10 +83,11 @@ class Compactor:
                 for at in sorted(known, key=lambda at: at.offset):
                     batch.append(at)
                     if sum(each.size for each in batch) >= self.storage.entry_log.batch_bytes:
-                        moved_bytes += await self._move(batch)
+                        await self._move(batch)
                         batch = []
-                moved_bytes += await self._move(batch)
+                await self._move(batch)
             await self._finish(number, ledger_ids)
+            moved_bytes = self.moved_bytes - moved_before_bytes
             log.info(
                 "entry log removed", extra={"file": path, "bytes": size, "moved_bytes": moved_bytes}
             )
@@ -95,13 +98,11 @@ class Compactor:
                 await self.storage.entry_log.drop_after(self.storage.index.log_end())
             raise
 
-    async def _move_all(self, number: int, end: int) -> tuple[list[int], int, int]:
+    async def _move_all(self, number: int, end: int) -> tuple[list[int], int]:
         """Move what is in use before ``end``.
 
-        Returns the ledgers of which the log has records, the bytes that were moved, and those of
-        the file.
+        Returns the ledgers of which the log has records, and the bytes of the file.
         """
-        moved_bytes = 0
         # A dict as an ordered set.
         ledger_ids: dict[int, None] = {}
         batch: list[BlockLocation] = []
@@ -118,13 +119,13 @@ class Compactor:
                     elif self.storage.index.knows(block.location):
                         batch.append(block.location)
                     if sum(at.size for at in batch) >= entry_log.batch_bytes:
-                        moved_bytes += await self._move(batch)
+                        await self._move(batch)
                         batch = []
-            moved_bytes += await self._move(batch)
-        return list(ledger_ids), moved_bytes, size
+            await self._move(batch)
+        return list(ledger_ids), size
 
-    async def _move(self, batch: list[BlockLocation]) -> int:
-        """Copy blocks and have the index name the copies; return the bytes copied.
+    async def _move(self, batch: list[BlockLocation]) -> None:
+        """Copy blocks and have the index name the copies; count the bytes copied.
 
         Takes as long as ``bytes_per_s`` wants, so that reads and checkpoints have the disk too.
         """
@@ -149,7 +150,7 @@ class Compactor:
                 living.append(at)
                 blocks.append((block, master_key))
             if not living:
-                return 0
+                return
             # All copies are durable before the index names one of them.
             places = await storage.entry_log.append(blocks)
             index.note(
@@ -164,7 +165,6 @@ class Compactor:
         # The lock is free again, so that checkpoints can run during the pause.
         if self.bytes_per_s:
             await asyncio.sleep(moved_bytes / self.bytes_per_s)
-        return moved_bytes
 
     async def _finish(self, number: int, ledger_ids: list[int]) -> None:
         """Remove an emptied log, after what may stand in it alone was written elsewhere too."""

@@ -8,6 +8,10 @@ what a bad group means:
 - At the very end of the last file it was being written when the bookie died. None of its adds was
   answered, so it is cut off, and so are the zeros that were reserved behind it.
 
+A good header with another number than the next one is never the trace of a crash: the groups that
+should stand before it were durable when it was written, and they are gone. The bookie does not
+start then either.
+
 After replay the journal begins a new file, and from then on the last file is one with another file
 behind it. So what it gave back must be on the disk before that, not just in the page cache of a
 process that was killed. A sync is not enough: where a sync failed before, the kernel has given up
@@ -148,7 +152,7 @@ class Replay:
             raise CorruptFile(path, file.size, f"{offset - file.size} bytes are missing")
         window = _Window(file, offset)
         while window.offset < file.size:
-            body = await self._next_body(window, header.seed)
+            body = await self._next_body(path, window, header.seed)
             if body is None:
                 await self._cut(file, path, window.offset, header.seed, is_last=is_last)
                 return
@@ -157,17 +161,22 @@ class Replay:
             mark = JournalMark(number, window.offset, self.next_group)
             yield ReplayedGroup(path, body, mark, is_durable=not is_last)
 
-    async def _next_body(self, window: _Window, seed: int) -> bytes | None:
-        """The body of the group at the window's offset, which moves on; None if it is bad."""
+    async def _next_body(self, path: str, window: _Window, seed: int) -> bytes | None:
+        """The body of the group at the window's offset, which moves on; None if it is bad.
+
+        Raises ``CorruptFile`` for the header of another group than the next one, ``OSError``.
+        """
         # The window stays where it is until the group is known to be good: where it is not, its
         # offset is where the file is cut off.
         head = await window.peek(layout.GROUP_HEADER_BYTES)
         header = layout.decode_group_header(seed, head, 0)
         if header is None:
             return None
-        # A good group with another number stands where it does not belong: an earlier one is lost.
+        # Another number does not end the journal, whether the body behind it is whole or torn: cut
+        # off, this group would be lost besides those that are missing before it.
         if self._is_next_group_known and header.number != self.next_group:
-            return None
+            what = f"group {header.number} stands where group {self.next_group} should"
+            raise CorruptFile(path, window.offset, what)
         size = layout.GROUP_HEADER_BYTES + header.body_bytes
         group = await window.peek(size)
         body = group[layout.GROUP_HEADER_BYTES :]

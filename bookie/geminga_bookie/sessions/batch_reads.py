@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from geminga_bookie.errors import CorruptFile
+from geminga_bookie.errors import CorruptFile, UnknownFormat
 from geminga_bookie.sessions.context import SessionContext
 from geminga_bookie.sessions.deferred_answers import AnswerQueue
 from geminga_bookie.sessions.fencing import fence
@@ -90,7 +90,7 @@ class BatchReads:
             except BookieRefusal as refusal:
                 code = int(refusal.return_code)
                 break
-            except (OSError, CorruptFile):
+            except (OSError, CorruptFile, UnknownFormat):
                 log.exception(
                     "entry cannot be read", extra={"ledger": request.ledger_id, "entry": entry_id}
                 )

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 
 from geminga_bookie.counters import Counters
-from geminga_bookie.errors import CorruptFile
+from geminga_bookie.errors import CorruptFile, UnknownFormat
 from geminga_bookie.sessions.deferred_answers import WRITE_BYTES, DeferredAnswers, Spawn
 from geminga_bookie.storage.storage import Storage
 from geminga_protocol.bookkeeper.errors import BookieRefusal
@@ -83,7 +83,7 @@ class ReadQueue(DeferredAnswers[PendingRead]):
                     entry = await self._storage.load(ledger_id, entry_id)
             except BookieRefusal as refusal:
                 entry, code = b"", int(refusal.return_code)
-            except (OSError, CorruptFile):
+            except (OSError, CorruptFile, UnknownFormat):
                 log.exception(
                     "entry cannot be read", extra={"ledger": ledger_id, "entry": entry_id}
                 )

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from geminga_bookie.errors import CorruptFile
+from geminga_bookie.errors import CorruptFile, UnknownFormat
 from geminga_bookie.sessions.context import SessionContext
 from geminga_bookie.sessions.deferred_answers import AnswerQueue
 from geminga_bookie.sessions.fencing import fence
@@ -44,7 +44,7 @@ _PIGGYBACK = pb.ReadRequest.ENTRY_PIGGYBACK
 _MS_PER_S = 1000
 
 # Makes the answer to a request; None where it is made later. Raises ``BookieRefusal``,
-# ``CorruptFile``, ``OSError``.
+# ``CorruptFile``, ``UnknownFormat``, ``OSError``.
 MakeResponse = Callable[[pb.Request], Awaitable[pb.Response | None]]
 
 
@@ -128,7 +128,7 @@ class V3Reads:
         except BookieRefusal as refusal:
             self._context.counters.reads_failed += 1
             response = make_response(request, status_of(refusal.return_code))
-        except (OSError, CorruptFile):
+        except (OSError, CorruptFile, UnknownFormat):
             log.exception("entry cannot be read", extra={"ledger": ledger_of(request)})
             self._context.counters.reads_failed += 1
             response = make_response(request, pb.EIO)

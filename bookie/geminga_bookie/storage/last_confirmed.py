@@ -62,8 +62,8 @@ class LastConfirmed:
     async def fetch(self, ledger_id: int) -> int:
         """Answer from memory or the disk.
 
-        Raises like ``find``, and ``CorruptFile`` and ``OSError``. A damaged entry is not believed:
-        a flipped bit in it might confirm entries that never were.
+        Raises like ``find``, and ``CorruptFile``, ``UnknownFormat`` and ``OSError``. A damaged
+        entry is not believed: a flipped bit in it might confirm entries that never were.
         """
         # After each read of the disk, look once more for what came meanwhile. A reader that finds
         # nothing new in the answer registers for the next add, and would not be notified of adds

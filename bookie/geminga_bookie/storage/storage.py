@@ -236,7 +236,7 @@ class Storage:
 
         An entry from a damaged block may be damaged itself, which its reader finds out by its
         digest. Without a digest to check it by, ask for one that ``is_checked``. Raises
-        ``NoSuchEntry``, ``BookieFailed``, ``CorruptFile``, ``OSError``.
+        ``NoSuchEntry``, ``BookieFailed``, ``CorruptFile``, ``UnknownFormat``, ``OSError``.
         """
         if entry_id == LAST_ENTRY:
             ledger = self.ledgers.find(ledger_id)
@@ -279,7 +279,7 @@ class Storage:
         """Which entries of a ledger are here, as rising runs of ids that do not touch.
 
         An entry that is added meanwhile may be among them or not. Raises ``NoSuchLedger``,
-        ``BookieFailed``, ``CorruptFile`` and ``OSError``.
+        ``BookieFailed``, ``CorruptFile``, ``UnknownFormat`` and ``OSError``.
         """
         for _ in range(self.block_moves_max):
             if self.ledgers.find(ledger_id) is None:

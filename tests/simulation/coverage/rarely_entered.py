@@ -53,6 +53,7 @@ RARELY: frozenset[str] = frozenset(
         "geminga_bookie.journal.replay:Replay._cut:raise CorruptFile (2)",
         "geminga_bookie.journal.replay:Replay._groups_of:raise CorruptFile",
         "geminga_bookie.journal.replay:Replay._groups_of:raise CorruptFile (2)",
+        "geminga_bookie.journal.replay:Replay._next_body:raise CorruptFile",
         "geminga_bookie.journal.replay:Replay.find:raise JournalFileMissing",
         "geminga_bookie.journal.replay:Replay.find:raise JournalFileMissing (2)",
         "geminga_bookie.sessions.long_polls:LongPolls.confirmed:except BookieRefusal",

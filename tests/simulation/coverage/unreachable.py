@@ -95,6 +95,7 @@ UNREACHABLE: dict[str, str] = {
     "geminga_bookie.disks.directories": FILES,
     "geminga_bookie.disks.space_watch": FILES,
     "geminga_bookie.formats": CORRUPT,
+    "geminga_bookie.garbage.collector:Collector._reclaim:except UnknownFormat": CORRUPT,
     "geminga_bookie.garbage.ledger_deletion:LedgerDeletion.run:raise StrangeCluster": CONFIG,
     "geminga_bookie.journal.journal:Journal._write_groups:except Exception": CODE,
     "geminga_bookie.journal.journals:ordered_directories:raise CorruptFile": CORRUPT,

@@ -92,7 +92,7 @@ def _blocks(path: str, content: bytes) -> Iterator[_Block]:
     if seed is None:
         return
     offset = entry_log_v1.FILE_HEADER_BYTES
-    while (header := entry_log_v1.decode_block_header(seed, content, offset)) is not None:
+    while (header := entry_log_v1.decode_block_header(path, seed, content, offset)) is not None:
         begin = offset + entry_log_v1.BLOCK_HEADER_BYTES
         offset = begin + header.content_bytes
         if header.kind != BlockKind.LEDGERS and offset <= len(content):

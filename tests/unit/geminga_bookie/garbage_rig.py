@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from crc32c import crc32c
 from tests.unit.geminga_bookie.fakes import (
     INSTANT_S,
     KEY,
@@ -17,6 +18,7 @@ from tests.unit.geminga_bookie.memory_disk import MemoryDisk
 
 from geminga_bookie.bookie import Bookie
 from geminga_bookie.config import GarbageConfig
+from geminga_bookie.formats import entry_log_v1
 from geminga_bookie.formats.index_v2 import Pair
 from geminga_bookie.index.memory_store import MemoryStore
 from geminga_protocol.bookkeeper.v2 import Flag, ReturnCode, encode_read
@@ -92,6 +94,18 @@ async def require_fenced(client: Client, ledger_id: int) -> None:
 async def fence(client: Client, ledger_id: int) -> None:
     """Fence a ledger, which may be empty."""
     await client.ask(encode_read(ledger_id, 0, int(Flag.FENCING), KEY))
+
+
+def make_unknown(disk: MemoryDisk, name: str, offset: int) -> None:
+    """Make the block there one of a kind that only a newer version knows."""
+    content = disk.files[name].content
+    seed = entry_log_v1.decode_file_header(name, bytes(content))
+    assert seed is not None
+    checked_end = offset + entry_log_v1.BLOCK_HEADER_BYTES - 4
+    content[offset + 4] = 9
+    content[checked_end : checked_end + 4] = crc32c(content[offset:checked_end], seed).to_bytes(
+        4, "big"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.geminga_bookie.fakes import make_add, make_entry
-from tests.unit.geminga_bookie.garbage_rig import NEVER, PAYLOAD, add, register
+from tests.unit.geminga_bookie.fakes import batch_read, make_add, make_entry
+from tests.unit.geminga_bookie.garbage_rig import NEVER, PAYLOAD, add, make_unknown, register
 from tests.unit.geminga_bookie.host import CONFIG, Host
 from tests.unit.geminga_bookie.memory_disk import MemoryDisk
-from tests.unit.geminga_bookie.v3_requests import V3Client, read
+from tests.unit.geminga_bookie.v3_requests import V3Client, list_entries, read
 
-from geminga_bookie.errors import BookieError, CorruptFile, EntriesLost, EntryLogMissing
+from geminga_bookie.errors import (
+    BookieError,
+    CorruptFile,
+    EntriesLost,
+    EntryLogMissing,
+    UnknownFormat,
+)
 from geminga_bookie.formats import entry_log_v1, journal_v1
 from geminga_bookie.index.memory_store import MemoryStore
 from geminga_bookie.storage.last_confirmed import LastConfirmed
@@ -88,6 +94,34 @@ async def test_a_bit_of_an_entry_log_turned_over_is_never_passed_over_in_silence
             host.ledger_disk.files[name].content[offset] ^= 0x10
             outcomes.add(await outcome(host))
     assert outcomes == {"failed reads", "all there"}
+
+
+async def test_reads_of_a_block_of_an_unknown_kind_are_answered_with_an_error() -> None:
+    host = Host(CONFIG, garbage=NEVER, read_cache_bytes_max=1)
+    async with host.bookie() as bookie:
+        register(host.coordination, 1)
+        client = host.network.connect_client()
+        await client.ask(make_add(1, 0), make_add(1, 2))  # a hole: the index says not which
+        await bookie.checkpointer.run()
+        await add(bookie, client, 2, 0, 1)
+        (at,) = bookie.storage.index.blocks_of(1)
+        make_unknown(host.ledger_disk, entry_log_v1.file_name(at.log_number), at.offset)
+        answers = await client.ask(encode_read(1, 0), batch_read(1, 0), encode_read(2, 0))
+        assert [answer[1] for answer in answers] == [ReturnCode.EIO, ReturnCode.EIO, 0]
+        v3 = V3Client(host.network.connect_client())
+        assert await v3.status(read(1, 0)) == "EIO"
+        assert await v3.status(list_entries(1)) == "EIO"
+        assert await v3.status(read(2, 0)) == "EOK"
+
+
+async def test_an_index_is_not_made_again_without_a_block_of_an_unknown_kind() -> None:
+    host = await stopped()
+    (name, *_) = files(host.ledger_disk, entry_log_v1.SUFFIX)
+    make_unknown(host.ledger_disk, name, entry_log_v1.FILE_HEADER_BYTES)
+    host.store = MemoryStore()
+    with pytest.raises(UnknownFormat, match=name):
+        async with host.bookie():
+            pass
 
 
 async def test_a_copy_that_was_brought_back_is_believed_more_than_a_damaged_one() -> None:

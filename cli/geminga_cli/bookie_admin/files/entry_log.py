@@ -27,7 +27,7 @@ def entry_log_findings(path: str, file: Content, ledger_id: int | None = None) -
     """Everything in an entry log, in order; with ``ledger_id``, its blocks and what is wrong.
 
     For a damaged block, the damaged entries are named, with the place of each in the file. Raises
-    ``UnknownFormat`` for a whole file of another kind, ``OSError``.
+    ``UnknownFormat`` for a whole file, or a block, of another kind, ``OSError``.
     """
     # Stage 1: the header of the file, which has the seed of all checksums.
     head = file.read(0, layout.FILE_HEADER_BYTES)
@@ -48,7 +48,8 @@ def entry_log_findings(path: str, file: Content, ledger_id: int | None = None) -
     # grows in every round.
     offset = layout.FILE_HEADER_BYTES
     while offset < file.size:
-        header = layout.decode_block_header(seed, file.read(offset, layout.BLOCK_HEADER_BYTES), 0)
+        head = file.read(offset, layout.BLOCK_HEADER_BYTES)
+        header = layout.decode_block_header(path, seed, head, 0)
         if header is None:
             # The bookie would stop here. The dump searches for the next header.
             find = partial(layout.find_block_header, seed)

@@ -23,7 +23,7 @@ def a_block(entries: dict[int, bytes]) -> bytes:
 
 
 def decoded(content: bytes) -> dict[int, bytes] | None:
-    header = layout.decode_block_header(SEED, content, 0)
+    header = layout.decode_block_header("f", SEED, content, 0)
     if header is None:
         return None
     return layout.decode_entries(header, content, layout.BLOCK_HEADER_BYTES)
@@ -54,7 +54,7 @@ def test_all_entries_come_back_from_blocks_of_any_size(
         table_and_entries = b"".join(block.pieces)
         assert len(table_and_entries) == block.content_bytes
         content = layout.encode_block_header(SEED, block, KEY) + table_and_entries
-        header = layout.decode_block_header(SEED, content, 0)
+        header = layout.decode_block_header("f", SEED, content, 0)
         assert header is not None
         assert (header.ledger_id, header.first_entry, header.master_key) == (
             5,
@@ -107,8 +107,17 @@ def test_a_block_cut_short_gives_nothing(entries: dict[int, bytes], data: st.Dat
 
 def test_a_block_of_another_file_gives_nothing() -> None:
     content = a_block({1: b"x"})
-    assert layout.decode_block_header(SEED + 1, content, 0) is None
+    assert layout.decode_block_header("f", SEED + 1, content, 0) is None
     assert layout.find_block_header(SEED + 1, content) == -1
+    assert layout.find_block_header(SEED, b"MGTB" + content) == 4
+
+
+def test_a_block_of_a_kind_that_is_not_known_is_refused_with_its_file() -> None:
+    content = bytearray(a_block({1: b"x"}))
+    content[4] = 9
+    content[56:60] = crc32c(content[:56], SEED).to_bytes(4, "big")
+    with pytest.raises(UnknownFormat, match="some-file cannot be read: a block of kind 9"):
+        layout.decode_block_header("some-file", SEED, bytes(content), 0)
     assert layout.find_block_header(SEED, b"MGTB" + content) == 4
 
 
@@ -120,7 +129,7 @@ def test_ledger_records_come_back() -> None:
         LedgerRecord(2**62, b"k" * 20, is_fenced=False, last_entry=-1),
     ]
     content = layout.encode_ledgers(SEED, records)
-    header = layout.decode_block_header(SEED, content, 0)
+    header = layout.decode_block_header("f", SEED, content, 0)
     assert header is not None
     assert header.kind == BlockKind.LEDGERS
     body = content[layout.BLOCK_HEADER_BYTES :]

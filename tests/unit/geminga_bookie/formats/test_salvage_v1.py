@@ -25,7 +25,7 @@ def block_of(entries: dict[int, bytes]) -> bytes:
 
 
 def salvaged(block: bytes, entries: dict[int, bytes], size: int) -> dict[int, bytes]:
-    header = layout.decode_block_header(SEED, block, 0)
+    header = layout.decode_block_header("f", SEED, block, 0)
     if header is None:
         at = BlockLocation(LEDGER, min(entries), max(entries), 1, 0, size, len(entries))
         header = presumed_header(at, block)

@@ -11,6 +11,7 @@ from tests.unit.geminga_bookie.garbage_rig import (
     PAYLOAD,
     add,
     fence,
+    make_unknown,
     register,
     require,
     require_fenced,
@@ -235,6 +236,44 @@ async def test_a_log_that_lacks_bytes_stays_and_is_said_once(
     said = [record for record in caplog.records if "entry log is damaged" in record.message]
     assert len(said) == 1
     assert file_name(LOG) in said[0].__dict__["error"]
+
+
+async def test_a_log_with_a_block_of_an_unknown_kind_stays_and_the_others_go(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    host = make_host(entry_log_bytes_max=1)
+    async with host.bookie() as bookie:
+        client = host.network.connect_client()
+        register(host.coordination, 1)
+        for number in range(4):
+            await client.ask(make_add(1, number, PAYLOAD), make_add(2, number, PAYLOAD * 9))
+            await bookie.checkpointer.run()
+        *_, other, at = bookie.storage.index.blocks_of(1)
+        assert (at.log_number, other.first_entry) == (LOG, 1)
+        make_unknown(host.ledger_disk, file_name(LOG), at.offset)
+        await bookie.force_gc()
+        await bookie.force_gc()
+        assert bookie.entry_log.numbers[0] == LOG
+        assert other.log_number not in bookie.entry_log.numbers
+        await require(client, 1, range(1, 4))
+    said = [record for record in caplog.records if "newer version" in record.message]
+    assert len(said) == 1
+    assert file_name(LOG) in said[0].__dict__["error"]
+
+
+async def test_what_was_moved_before_damage_was_found_does_not_count_as_freed() -> None:
+    host = make_host(entry_log_batch_bytes=1)
+    async with host.bookie() as bookie:
+        await fill(host, bookie)
+        used = bookie.storage.index.logs[LOG]
+        at = next(iter(bookie.storage.index.blocks(2, 9)))
+        host.ledger_disk.files[file_name(LOG)].content[at.offset + 30] ^= 1
+        await bookie.force_gc()
+        assert file_name(LOG) not in host.ledger_disk.files
+        assert bookie.compactor.moved_bytes > at.size
+        assert bookie.collector is not None
+        collected = bookie.collector.collected
+        assert collected.reclaimed_by_compaction_bytes == used.end - bookie.compactor.moved_bytes
 
 
 async def test_a_damaged_log_of_no_use_goes_and_no_fence_with_it() -> None:

@@ -251,6 +251,26 @@ async def test_a_group_that_was_left_out_is_damage() -> None:
         await replayed(written.disk)
 
 
+async def test_a_last_group_behind_one_that_was_left_out_is_not_cut_off() -> None:
+    written = await write_journal(GROUPS)
+    content = written.disk.files[FIRST].content
+    del content[written.marks[2].offset : written.marks[3].offset]
+    before = bytes(content)
+    with pytest.raises(CorruptFile, match=f"{FIRST}.*group 4 stands where group 3 should"):
+        await replayed(written.disk)
+    assert written.disk.contents() == {FIRST: before}
+
+
+async def test_a_last_file_behind_one_that_lacks_its_last_group_is_not_removed() -> None:
+    written = await write_journal([[1], [2], [3]], file_bytes_max=150)
+    assert [mark.file_number for mark in written.marks] == [1, 1, 1, 2]
+    del written.disk.files[FIRST].content[written.marks[1].offset :]
+    before = written.disk.contents()
+    with pytest.raises(CorruptFile, match=f"{file_name(2)}.*group 3 stands where group 2 should"):
+        await replayed(written.disk)
+    assert written.disk.contents() == before
+
+
 async def test_a_large_group_comes_back() -> None:
     ids = list(range(120_000))
     written = await write_journal([[1], ids, [2]])

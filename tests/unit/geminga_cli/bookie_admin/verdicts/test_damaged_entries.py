@@ -21,7 +21,7 @@ def look(change: int, entries: dict[int, bytes] = ENTRIES, cut: int = 0) -> Bloc
     """At a block with one byte flipped, counted from the begin of its content."""
     (block,) = layout.cut_blocks(LEDGER, entries, 1 << 30)
     whole = layout.encode_block_header(SEED, block, KEY) + b"".join(block.pieces)
-    header = layout.decode_block_header(SEED, whole, 0)
+    header = layout.decode_block_header("f", SEED, whole, 0)
     assert header is not None
     content = bytearray(whole[layout.BLOCK_HEADER_BYTES : len(whole) - cut])
     content[change] ^= 1
