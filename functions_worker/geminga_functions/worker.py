@@ -140,9 +140,14 @@ class Worker(Service):
         await stack.enter_async_context(self.assignments)
         # Before the first heartbeat: no assignment to this session is missed.
         self.assignments.listeners.append(self._assign)
-        stack.push_async_callback(self.heartbeats.leave)
-        await stack.enter_async_context(self.heartbeats)
-        await stack.enter_async_context(self.runtime)
+        # The runtime alone does not close in that order: it opens before the first heartbeat, and
+        # closes before the last one. While it waits for the lock of its directory there is no lease
+        # yet: instances would start beside those of the worker that has the lock.
+        async with AsyncExitStack() as runtime:
+            await runtime.enter_async_context(self.runtime)
+            stack.push_async_callback(self.heartbeats.leave)
+            await stack.enter_async_context(self.heartbeats)
+            stack.push_async_exit(runtime.pop_all())
         # After the runtime: as a leader it asks its own worker, too, what runs here.
         await stack.enter_async_context(self.leadership)
         cleanup = Cleanup(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import uuid4
+from weakref import WeakValueDictionary
 
 from geminga_functions.admin.reports import Seen
 from geminga_functions.cluster.membership import WorkerInfo
@@ -44,6 +45,11 @@ class Facade:
     """The functions and instances of the whole cluster, as ``worker`` reaches them."""
 
     worker: Worker
+    # As the leader, by function: held from comparing a change with what is stored until the change
+    # is read back. Otherwise two changes at a time would both be stored, and one of them lost.
+    _changing: WeakValueDictionary[FunctionName, asyncio.Lock] = field(
+        default_factory=WeakValueDictionary, init=False
+    )
 
     def find(self, name: FunctionName) -> FunctionMetaData | None:
         """The current metadata of a function, None if it does not exist."""
@@ -101,22 +107,27 @@ class Facade:
         self, name: FunctionName, metadata: FunctionMetaData, *, is_removal: bool
     ) -> None:
         """Store a change as the leader. Raises ``RestError`` if another change came before it."""
-        # The sender made the change from a version that it has read: a higher one may be stored by
-        # now, or the function may be gone.
-        found = self.find(name)
-        if (found is not None and metadata.version <= found.version) or (
-            found is None and is_removal
-        ):
-            raise RestError(
-                400,
-                f"{'Delete' if is_removal else 'Update'} request ignored because it is out of "
-                "date. Please try again.",
+        async with self._changing.setdefault(name, asyncio.Lock()):
+            # The sender made the change from a version that it has read: a higher one may be stored
+            # by now, or the function may be gone, or be another one of the same name. Each creation
+            # has a time of its own, which all changes of what it created keep.
+            found = self.find(name)
+            is_out_of_date = (
+                is_removal
+                if found is None
+                else metadata.version <= found.version or metadata.createTime != found.createTime
             )
-        if is_removal:
-            # It marks the function as removed; a compaction erases it an hour later.
-            await self.worker.leadership.remove(name)
-        else:
-            await self.worker.leadership.put(name, metadata)
+            if is_out_of_date:
+                raise RestError(
+                    400,
+                    f"{'Delete' if is_removal else 'Update'} request ignored because it is out of "
+                    "date. Please try again.",
+                )
+            if is_removal:
+                # It marks the function as removed; a compaction erases it an hour later.
+                await self.worker.leadership.remove(name)
+            else:
+                await self.worker.leadership.put(name, metadata)
 
     async def discard(self, path: str) -> None:
         """Remove a package that no function uses any more. If that fails, it only takes space."""

@@ -36,7 +36,8 @@ def read_definition(text: str, module: str, config: Config) -> Config:
     is returned unchanged.
 
     Raises ``InvalidDefinition`` if several functions may be meant, if the text is not Python, or if
-    an argument of the decorator is not a literal, since its value would be known only at run time.
+    an argument of the decorator has no name (``**MAPPING``) or is not a literal, since its value
+    would be known only at run time.
     """
     try:
         # Parsed, never run: the module may import what this machine does not have.
@@ -106,11 +107,18 @@ def _definition(name: str, call: ast.Call, config: Config) -> Definition:
     for keyword in call.keywords:
         if keyword.arg in said:
             continue
+        # ``**MAPPING``. Also a literal one is refused: each argument has a name by which the config
+        # may override it.
+        if keyword.arg is None:
+            raise InvalidDefinition(
+                f"the decorator of {name} has **{ast.unparse(keyword.value)}: write each of these "
+                "arguments there by its name, NAME=VALUE, or give it as an option"
+            )
         try:
-            values[keyword.arg or "**"] = ast.literal_eval(keyword.value)
+            values[keyword.arg] = ast.literal_eval(keyword.value)
         except ValueError:
             raise InvalidDefinition(
-                f"{keyword.arg or 'an argument'} of the decorator of {name} is no literal, but "
+                f"{keyword.arg} of the decorator of {name} is no literal, but "
                 f"{ast.unparse(keyword.value)}: write it out there, or give it as an option"
             ) from None
     # The decorator itself checks its arguments; what it decorates here is of no importance.

@@ -175,8 +175,11 @@ class Counters:
             self._last_minute = total.since(self._minute_began_with)
             # The next minute begins with this call, and not when the last one was over.
             self._minute_began_s, self._minute_began_with = now_s, total
-        metrics = {f"{name}_sum": sum_ for name, (sum_, _) in self._metrics.items()}
-        metrics |= {f"{name}_count": float(count) for name, (_, count) in self._metrics.items()}
+        # Copied in one step, which other threads cannot divide: the function may add a name at any
+        # moment, and a dictionary that grows cannot be iterated. Sums and counts belong together.
+        recorded = self._metrics.copy()
+        metrics = {f"{name}_sum": sum_ for name, (sum_, _) in recorded.items()}
+        metrics |= {f"{name}_count": float(count) for name, (_, count) in recorded.items()}
         return InstanceStatus(
             total,
             self._last_minute,

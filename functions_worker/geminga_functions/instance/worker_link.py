@@ -176,7 +176,9 @@ class WorkerChannel:
     def _take(self, message: object) -> None:
         match message:
             case Lease(until_s):
-                self._set_lease(max(self._lease_until_s, until_s))
+                # Older ones come, too: among the early messages, of which the longest is in force.
+                if until_s - LEAVES_EARLIER_S > self._lease_until_s:
+                    self._set_lease(until_s)
             case StatusRequest(request_id):
                 # In this thread: the answer does not wait for a loop that the user's code may
                 # occupy.

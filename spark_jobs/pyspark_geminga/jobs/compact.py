@@ -83,7 +83,8 @@ def last_of_keys(rows: DataFrame) -> DataFrame:
     keyed = rows.where(f.col("__key").isNotNull())
     # The whole row in one column, so that one aggregate keeps all of its values together: with one
     # aggregate for each column they could come from different messages.
-    whole = f.struct(*columns).alias("row")
+    # Names are quoted, since a dot would be read as a path into a struct.
+    whole = f.struct(*(f.col(f"`{name}`") for name in columns)).alias("row")
     # PySpark takes the kind of function from its annotations, which its own types do not know.
     place = arrow_udf(places, "binary")(f.col("__messageId"))  # type: ignore[call-overload]
     # Two steps: places are comparable within a topic only, publish times between topics.
@@ -94,7 +95,7 @@ def last_of_keys(rows: DataFrame) -> DataFrame:
     # A single column of text or bytes is the payload itself: if it is empty, so is the payload.
     may_be_empty = len(payload) == 1 and rows.schema[payload[0]].dataType.typeName() in TEXTS
     has_payload = [
-        f.octet_length(f"row.{name}") > 0 if may_be_empty else f.col(f"row.{name}").isNotNull()
+        f.octet_length(f"row.`{name}`") > 0 if may_be_empty else f.col(f"row.`{name}`").isNotNull()
         for name in payload
     ]
     # A key whose last message is empty is deleted, as in the broker's compaction (upstream:

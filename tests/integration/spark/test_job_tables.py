@@ -46,6 +46,17 @@ def test_with_columns_a_key_is_deleted_where_all_are_null(spark: SparkSession) -
     assert [bytes(row["__key"]) for row in last_of_keys(table).collect()] == [b"b"]
 
 
+@pytest.mark.parametrize(
+    "columns", [["value as `the.text`"], ["value as `the.text`", "1 as `a.b`"]]
+)
+def test_a_column_of_the_payload_may_have_a_dot_in_its_name(
+    spark: SparkSession, columns: list[str]
+) -> None:
+    table = frame(spark, [Row(b"old", b"k"), Row(b"new", b"k", place=(1, 2, -1))])
+    kept = last_of_keys(table.selectExpr(*columns, *table.columns[1:]))
+    assert [bytes(row["the.text"]) for row in kept.collect()] == [b"new"]
+
+
 def test_where_a_key_is_in_several_topics_the_last_published_counts(spark: SparkSession) -> None:
     rows = [
         Row(b"first", b"k", "t-partition-0", (9, 9, -1), published_s=1),

@@ -1,10 +1,12 @@
-"""Which topics the leading worker has compacted, and that it waits for one before the next."""
+"""In which order a worker opens and closes its parts, and which topics it has compacted as the
+leader, one after the other."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from types import SimpleNamespace
+from contextlib import AsyncExitStack
+from types import SimpleNamespace, TracebackType
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -103,3 +105,45 @@ async def test_a_worker_that_loses_its_lead_has_nothing_more_compacted(fake: Fak
     fake.loses_lead_at = "metadata"
     await compact(fake)
     assert {topic for _, topic in fake.asked} == {"metadata"}
+
+
+class Part:
+    """A part of a worker: it notes when it is opened and closed."""
+
+    def __init__(self, name: str, noted: list[str]) -> None:
+        self.name = name
+        self.noted = noted
+        self.listeners: list[object] = []
+
+    async def __aenter__(self) -> None:
+        self.noted.append(f"{self.name} opens")
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.noted.append(f"{self.name} closes")
+
+    async def leave(self) -> None:
+        self.noted.append("worker leaves")
+
+
+async def test_a_worker_has_a_lease_only_while_its_runtime_is_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    noted: list[str] = []
+    names = "functions", "assignments", "heartbeats", "runtime", "leadership", "states"
+    parts = SimpleNamespace(**{name: Part(name, noted) for name in names})
+    parts.config = SimpleNamespace(topic_compaction_s=0)
+    parts.calls = parts.web_url = parts._assign = parts._close_states = parts._state_topics = None
+    monkeypatch.setattr(workers, "Cleanup", lambda *_: Part("cleanup", noted))
+    async with AsyncExitStack() as stack:
+        await Worker._open(cast("Worker", parts), stack)
+        # Before it is open it may wait for the lock of its folder, which another worker still has.
+        assert noted.index("runtime opens") < noted.index("heartbeats opens")
+        noted.clear()
+    # Instances end in order, which takes its time: until then they need their lease.
+    rest = ["leadership closes", "runtime closes", "heartbeats closes", "worker leaves"]
+    assert noted[2:-2] == rest

@@ -83,8 +83,14 @@ def test_an_argument_that_is_no_literal_is_refused_unless_the_config_has_the_mem
     assert read_definition(text, "m", {"inputs": ["a"]})["inputs"] == ["a"]
     text = text.replace("inputs=TOPICS", "inputs='a', log_topic=LOG")
     assert read_definition(text, "m", {"logTopic": "l"})["logTopic"] == "l"
-    with pytest.raises(InvalidDefinition, match="no literal, but OPTIONS"):
-        read_definition(text.replace("log_topic=LOG", "**OPTIONS"), "m", {})
+
+
+@pytest.mark.parametrize("mapping", ["{'parallelism': 3}", "OPTIONS"])
+def test_arguments_in_a_mapping_are_refused(mapping: str) -> None:
+    text = f"from geminga_functions import function\n@function(**{mapping})\ndef f(x): ...\n"
+    with pytest.raises(InvalidDefinition, match=r"decorator of m.f .* NAME=VALUE") as refused:
+        read_definition(text, "m", {})
+    assert f"**{mapping}" in str(refused.value)
 
 
 @pytest.mark.parametrize(

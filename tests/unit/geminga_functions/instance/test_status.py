@@ -29,6 +29,23 @@ def test_a_status_is_read_as_it_was_written() -> None:
     assert "ValueError: wrong" in status.latest_user_exceptions[0].text
 
 
+def test_the_function_may_record_a_new_metric_while_a_status_is_made() -> None:
+    counters = Counters(SimulatedClock())
+
+    class Name(str):
+        """A name; when a status begins to show it, another one is recorded."""
+
+        __slots__ = ()
+
+        def __format__(self, spec: str) -> str:
+            counters.record_metric("later", 1.0)
+            return super().__format__(spec)
+
+    counters.record_metric(Name("first"), 2.0)
+    assert counters.status().user_metrics == {"first_sum": 2.0, "first_count": 1.0}
+    assert counters.status().user_metrics["later_sum"] == 2.0
+
+
 def test_the_last_minute_is_the_one_that_is_over() -> None:
     clock = SimulatedClock()
     counters = Counters(clock)

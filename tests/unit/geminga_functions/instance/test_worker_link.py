@@ -83,6 +83,27 @@ def test_an_instance_that_begins_late_has_the_lease_that_was_extended_meanwhile(
     assert channel.may_run()
 
 
+def test_a_lease_that_is_older_than_the_last_one_changes_nothing(
+    sockets: tuple[socket.socket, socket.socket],
+) -> None:
+    worker, instance = sockets
+    worker.settimeout(TIMEOUT_S)
+    clock, left, leases = SystemClock(), SimpleQueue[str](), list[float]()
+    channel = WorkerChannel(instance, clock, left.put, leases.append)
+    until_s = clock.monotonic() + TIMEOUT_S
+    worker.sendall(INSTANCE_CHANNEL.encode(start_until(until_s)))
+    channel.receive_start()
+    with closing(asyncio.new_event_loop()) as loop:
+        channel.serve(loop, loop.create_future())
+        for message in (Lease(until_s - 1), Lease(until_s - 0.01), StatusRequest(7)):
+            worker.sendall(INSTANCE_CHANNEL.encode(message))
+        # The answer: by now the thread has taken what was sent before.
+        assert worker.recv(4096)
+        assert leases == [until_s]
+        worker.shutdown(socket.SHUT_RDWR)
+        assert left.get(timeout=TIMEOUT_S) == "the worker is gone"
+
+
 def test_an_instance_leaves_at_the_end_of_its_lease(
     sockets: tuple[socket.socket, socket.socket],
 ) -> None:
