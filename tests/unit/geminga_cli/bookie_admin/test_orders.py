@@ -75,6 +75,6 @@ def test_an_answer_that_is_none_is_a_refusal(status: int, answer: object) -> Non
         set_read_only(options_of("set-readonly", "b1", "--http", address))
 
 
-def test_nobody_there_is_told() -> None:
+def test_the_command_names_the_address_at_which_no_bookie_answers() -> None:
     with pytest.raises(OrderRefused, match=r"127\.0\.0\.1:1"):
         force_gc(options_of("force-gc", "b1", "--http", "127.0.0.1:1"))
