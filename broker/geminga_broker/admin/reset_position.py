@@ -9,6 +9,7 @@ from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.policies.levels import INT_MAX, LONG_MAX
 from geminga_protocol.records.encodings.bit_sets import words_of_bits
 from geminga_server.rest.errors import RestError
+from geminga_server.rest.parameters import whole_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,8 @@ class ResetPosition:
 def _number(body: dict[str, object], name: str, largest: int) -> int:
     """A member of the body; -1 where it is missing. As upstream, it may be a number in a string."""
     value = body.get(name, -1)
-    if isinstance(value, str) and value.lstrip("-").isdecimal():
-        value = int(value)
+    if isinstance(value, str):
+        value = whole_number(value)
     # The bounds are those of Java's long and int, as which upstream reads them.
     if not isinstance(value, int) or isinstance(value, bool) or not -1 <= value <= largest:
         raise RestError(400, f"{name} should be a whole number from -1 to {largest}")

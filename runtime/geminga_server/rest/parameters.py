@@ -59,6 +59,17 @@ def flag(request: Request, name: str, *, default: bool = False) -> bool:
     return default if value is None else value.lower() == "true"
 
 
+def whole_number(text: str) -> int | None:
+    """The number that ``text`` is, with one "-" in front of it or none; None for other texts."""
+    if not text.removeprefix("-").isdecimal():
+        return None
+    try:
+        return int(text)
+    # Python reads no number of more than 4,300 digits.
+    except ValueError:
+        return None
+
+
 def integer_in_path(request: Request, name: str) -> int:
     """The number ``name`` in the path. Raises ``RestError`` 404 for what is none."""
     try:

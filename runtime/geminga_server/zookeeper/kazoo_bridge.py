@@ -13,6 +13,7 @@ import asyncio
 import logging
 import select
 import socket
+import struct
 import threading
 import time
 from collections import deque
@@ -21,6 +22,18 @@ from collections.abc import Callable, Sequence
 from geminga_runtime.clock import Clock
 
 log = logging.getLogger(__name__)
+
+
+# The first frame that a server sends on a connection (``ConnectResponse``, zookeeper.jute):
+#
+# +--------+------------------+--------------+------------+----------+
+# | length | protocol version | time-out, ms | session id | password |
+# |  i32   |  i32             |  i32         |  i64       |          |
+# +--------+------------------+--------------+------------+----------+
+#
+# Only what comes up to the time-out is read here; it is 0 where the session has expired.
+CONNECTED_HEAD = struct.Struct(">iii")
+assert CONNECTED_HEAD.size == 12
 
 
 class KazooTimeout(Exception):
@@ -94,12 +107,20 @@ class Connection:
     UNSENT_BYTES_MAX = 65_536
 
     def __init__(
-        self, sock: socket.socket, timeout_s: float | None, on_heard: Callable[[], None]
+        self,
+        sock: socket.socket,
+        timeout_s: float | None,
+        on_heard: Callable[[], None],
+        on_granted: Callable[[float], None] | None = None,
     ) -> None:
         self._sock = sock
         self._timeout_ms = None if timeout_s is None else timeout_s * 1000
         # Called, on kazoo's thread, when the server has sent something.
         self._on_heard = on_heard
+        # Called, on kazoo's thread, with the seconds that the server grants the session.
+        self._on_granted = on_granted
+        # The first bytes of the connection, up to the size of ``CONNECTED_HEAD``.
+        self._head = b""
         # Read from the socket; what lies before ``_start`` was given to kazoo.
         self._buffer = b""
         self._start = 0
@@ -122,9 +143,20 @@ class Connection:
             self._start = 0
             if self._buffer:
                 self._on_heard()
+            if len(self._head) < CONNECTED_HEAD.size:
+                self._read_head()
         chunk = self._buffer[self._start : self._start + length]
         self._start += len(chunk)
         return chunk
+
+    def _read_head(self) -> None:
+        # kazoo keeps the granted time-out to itself, so it is read from the bytes on their way to
+        # kazoo. They may arrive in pieces.
+        self._head += self._buffer[: CONNECTED_HEAD.size - len(self._head)]
+        if len(self._head) == CONNECTED_HEAD.size:
+            _length, _version, timeout_ms = CONNECTED_HEAD.unpack(self._head)
+            if timeout_ms > 0 and self._on_granted is not None:
+                self._on_granted(timeout_ms / 1000)
 
     def send(self, chunk: bytes | memoryview) -> int:
         """Take ``chunk``; returns its length. Sends only where there is much already."""
@@ -223,6 +255,9 @@ class LoopHandler:
         # When the server last sent anything, in the clock's monotonic seconds. A connection that
         # was accepted is no sign that the session lives, so this outlives connections.
         self.heard_at_s = clock.monotonic()
+        # After how many seconds of silence the server ends the session; None before it has said so.
+        # Set before kazoo reports the connection.
+        self.granted_timeout_s: float | None = None
         # How far the newest attempt to connect has come, in words. kazoo looks up the address
         # before it asks for a connection.
         self.progress = "no address of it was found yet"
@@ -306,7 +341,10 @@ class LoopHandler:
         def heard() -> None:
             self.heard_at_s = self._clock.monotonic()
 
-        return Connection(sock, timeout, heard)
+        def granted(timeout_s: float) -> None:
+            self.granted_timeout_s = timeout_s
+
+        return Connection(sock, timeout, heard, granted)
 
     def select(
         self,

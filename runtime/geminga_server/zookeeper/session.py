@@ -11,8 +11,8 @@ What this module adds to kazoo:
   ``ConnectionLost``, since it may or may not have been carried out.
 * **Doubt comes before the server ends the session.** kazoo learns of an expiry only once it
   reaches the server again, when another may long own what was ours. So a session that heard nothing
-  for ``DOUBT_FRACTION`` of its time-out is reported as ``DOUBTFUL``, and ``CONNECTED`` or
-  ``EXPIRED`` follows when the server is reached.
+  for ``DOUBT_FRACTION`` of its time-out, as the server granted it, is reported as ``DOUBTFUL``,
+  and ``CONNECTED`` or ``EXPIRED`` follows when the server is reached.
 * **A watch is called once, also when the connection breaks**, because a change may then go
   unseen: read again, with a new watch.
 """
@@ -316,13 +316,16 @@ class ZooKeeper(Service):
         elif state is SessionState.SUSPENDED:
             log.warning("zookeeper connection lost", extra={"hosts": self._hosts})
             self._change_state(SessionState.SUSPENDED)
-            # By the time-out that was asked for: kazoo does not tell which one the server granted,
-            # which may be less where it is beyond the server's own limits (2 to 20 of its ticks by
-            # default).
+            # The server grants less than it was asked for where that is beyond its own limits (2 to
+            # 20 of its ticks by default), and ends the session by what it granted. Where it grants
+            # more, the session is in doubt earlier than it need be.
+            timeout_s = min(
+                self._session_timeout_s, handler.granted_timeout_s or self._session_timeout_s
+            )
             # The server counts from what it last heard of us, which was not later than what we last
             # heard of it.
             quiet_s = self._clock.monotonic() - handler.heard_at_s
-            left_s = max(0.0, self._session_timeout_s * DOUBT_FRACTION - quiet_s)
+            left_s = max(0.0, timeout_s * DOUBT_FRACTION - quiet_s)
             # Cancelled by the next change of state, whatever that is.
             self._doubt_timer = asyncio.get_running_loop().call_later(left_s, self._doubt)
         else:

@@ -185,6 +185,18 @@ async def test_a_session_that_hears_nothing_is_in_doubt_before_the_server_ends_i
         await take_over_ephemeral(partitioned, path, b"new life")
 
 
+async def test_a_session_is_told_the_timeout_that_the_server_grants(
+    zookeeper_address: str,
+) -> None:
+    for asked_s, granted_s in ((10.0, 10.0), (3_600.0, 60.0)):
+        async with ZooKeeper(
+            zookeeper_address, SystemClock(), session_timeout_s=asked_s
+        ) as zookeeper:
+            handler = zookeeper._handler
+            assert handler is not None
+            assert handler.granted_timeout_s == granted_s, "the embedded server grants up to 60 s"
+
+
 async def test_an_address_without_a_zookeeper_is_reported_within_the_deadline() -> None:
     with pytest.raises(
         ConnectionLost,

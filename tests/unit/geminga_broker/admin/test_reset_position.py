@@ -48,7 +48,7 @@ def test_official_clients_documents_are_understood() -> None:
     assert ResetPosition.parse({}) == ResetPosition(Position(-1, -1))
 
 
-@pytest.mark.parametrize("wrong", [-2, 2**63, 1.5, True, "x", None, [1]])
+@pytest.mark.parametrize("wrong", [-2, 2**63, 1.5, True, "x", "--5", "", "9" * 5000, None, [1]])
 def test_what_is_no_id_is_refused(wrong: object) -> None:
     with pytest.raises(RestError, match="ledgerId should be a whole number"):
         ResetPosition.parse({"ledgerId": wrong, "entryId": 1})

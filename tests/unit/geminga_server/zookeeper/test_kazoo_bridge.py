@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -243,3 +244,21 @@ async def test_the_server_is_heard_through_a_connection_and_not_by_connecting() 
             connection.recv(1)
         assert handler.heard_at_s == 100.0
         connection.close()
+
+
+async def test_the_granted_timeout_is_read_from_the_first_answer_of_each_connection() -> None:
+    handler = LoopHandler(SystemClock())
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        for granted_ms, granted_s in ((4_000, 4.0), (2_500, 2.5), (0, 2.5)):
+            connection = handler.create_connection(server.getsockname(), timeout=5.0)
+            accepted, _ = server.accept()
+            with accepted:
+                # ConnectResponse: length, protocol version, time-out in ms, and what follows.
+                answer = struct.pack(">iii", 36, 0, granted_ms) + bytes(28)
+                # Cut within the time-out, and followed by an answer to a request.
+                for part in (answer[:10], answer[10:] + struct.pack(">iii", 8, 1, 9_999)):
+                    accepted.sendall(part)
+                    assert len(connection.recv(1)) == 1
+                    connection.recv(1_000)
+            assert handler.granted_timeout_s == granted_s
+            connection.close()

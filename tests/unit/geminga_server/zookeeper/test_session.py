@@ -314,6 +314,13 @@ async def test_silence_before_the_connection_broke_counts(stage: Stage) -> None:
     await asyncio.wait_for(doubted.wait(), 60)  # and not for the whole of a session's time
 
 
+async def test_a_session_is_in_doubt_by_the_timeout_that_the_server_granted(stage: Stage) -> None:
+    stage.client.handler.granted_timeout_s = SHORT_S
+    doubted = doubt(stage)
+    stage.client.say(KazooState.SUSPENDED)
+    await asyncio.wait_for(doubted.wait(), 60)  # and not after the longer time that was asked for
+
+
 def doubt(stage: Stage) -> asyncio.Event:
     """Set when the session is in doubt."""
     doubted = asyncio.Event()

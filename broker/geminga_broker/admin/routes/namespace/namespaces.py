@@ -85,11 +85,14 @@ async def get_policies(namespace: NamespaceArg, services: ServicesArg) -> Respon
     await require_namespace(services, namespace)
     policies = await services.namespaces.policies(namespace)
     # Shown as they are in force: the bundles after all splits, and a default for what is unset.
+    # The bundles are read where this broker has not served the namespace yet, as upstream does. A
+    # namespace that is being deleted has none any more, and is shown with those of its creation.
+    bundles = policies.bundles if policies.deleted else await services.namespaces.bundles(namespace)
     may_update = policies.is_allow_auto_update_schema
     return json_record(
         replace(
             policies,
-            bundles=services.namespaces.known_bundles(namespace) or policies.bundles,
+            bundles=bundles,
             is_allow_auto_update_schema=SCHEMA_UPDATE_DEFAULT if may_update is None else may_update,
         )
     )

@@ -51,7 +51,7 @@ from geminga_protocol.records.cluster.namespaces import (
 )
 from geminga_protocol.records.encodings.json_records import of_document
 from geminga_server.rest.errors import RestError
-from geminga_server.rest.parameters import json_body, namespace_in, object_body
+from geminga_server.rest.parameters import json_body, namespace_in, object_body, whole_number
 
 # Upstream's texts for a namespace that does not exist, where one of these is to be changed.
 MISSING_FOR_RETENTION = "Namespace policies does not exist"
@@ -71,13 +71,13 @@ async def yes_or_no(request: Request) -> bool:
 
 async def ttl_in_query(request: Request) -> int:
     """The time to live of a topic, which upstream has in the query."""
-    words = request.query_params.get("messageTTL", "")
+    ttl_s = whole_number(request.query_params.get("messageTTL", ""))
     # The status is that of upstream's framework for a query that is no number.
-    if not words.removeprefix("-").isdecimal() or int(words) > INT_MAX:
+    if ttl_s is None or ttl_s > INT_MAX:
         raise RestError(404, f"messageTTL should be a number up to {INT_MAX}")
-    if int(words) < 0:
+    if ttl_s < 0:
         raise RestError(412, TTL_REFUSAL)
-    return int(words)
+    return ttl_s
 
 
 async def compaction_threshold(request: Request) -> int:

@@ -43,7 +43,13 @@ from geminga_server.authorization import Action
 from geminga_server.rest.access import on_topic
 from geminga_server.rest.answers import Json
 from geminga_server.rest.errors import RestError
-from geminga_server.rest.parameters import TopicArg, integer_in_path, object_body, path_value
+from geminga_server.rest.parameters import (
+    TopicArg,
+    integer_in_path,
+    object_body,
+    path_value,
+    whole_number,
+)
 
 router = APIRouter(prefix="/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic}")
 
@@ -95,12 +101,12 @@ async def examine_message(request: Request, topic: TopicArg, services: ServicesA
         "Examine messages on a partitioned topic is not allowed, please try examine message on "
         "specific topic partition",
     )
-    number = request.query_params.get("messagePosition", "1")
-    if not number.lstrip("-").isdecimal():
+    number = whole_number(request.query_params.get("messagePosition", "1"))
+    if number is None:
         raise RestError(404, "messagePosition should be a whole number")
     found = await nth_in_log(
         loaded.managed_ledger.reader,
-        int(number),
+        number,
         from_latest=request.query_params.get("initialPosition") != "earliest",
     )
     if found is None:
@@ -140,9 +146,11 @@ async def get_message_id_by_index(
     # Only the broker entry metadata has the index of a message.
     if loaded.managed_ledger.stamps is None:
         raise RestError(412, "GetMessageIdByIndex is not allowed when broker entry metadata is off")
+    index = whole_number(wanted)
     # No message has the index -1.
-    index = int(wanted) if wanted.isascii() and wanted.isdigit() else -1
-    position = await message_with_index(loaded.managed_ledger.reader, index)
+    position = await message_with_index(
+        loaded.managed_ledger.reader, -1 if index is None else index
+    )
     if position is None:
         raise RestError(404, f"Message not found for index {wanted}")
     return Json(

@@ -23,7 +23,7 @@ from geminga_broker.admin.services import Services
 from geminga_broker.admin.topics.stats import StatsQuery
 from geminga_broker.errors import TopicExists, TopicNotFound
 from geminga_broker.policies.auto_creation import PARTITIONS_MAX, auto_creation
-from geminga_cluster.errors import PartitionedTopicNotFound
+from geminga_cluster.errors import PartitionedTopicExists, PartitionedTopicNotFound
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_protocol.records.cluster.partitioned_topics import PartitionedTopicMetadata
 from geminga_server.authorization import Action
@@ -53,7 +53,8 @@ async def get_partitions(request: Request, topic: TopicArg, services: ServicesAr
         # The record is created here, by whichever broker is asked: partitions have owners, the
         # whole has none.
         if rule.is_allowed and rule.partitions and not await _is_topic(services, topic):
-            await _create(services, topic, PartitionedTopicMetadata(partitions=rule.partitions))
+            with suppress(PartitionedTopicExists):  # another client's request was faster
+                await _create(services, topic, PartitionedTopicMetadata(partitions=rule.partitions))
             record = await services.partitioned_topics.metadata(topic)
         # Its use would create it, without partitions.
         elif rule.is_allowed:

@@ -93,6 +93,15 @@ async def test_the_bundles_shown_are_those_cut_now(
     assert (await policies(client, "public/default"))["bundles"]["numBundles"] == 8
 
 
+async def test_a_broker_that_has_not_read_the_bundles_shows_those_cut_now(
+    client: httpx.AsyncClient, coordination: Coordination
+) -> None:
+    split = LocalPolicies(bundles=BundlesData.equal(8))
+    path = "/admin/local-policies/public/default"
+    await coordination.create(path, split.encode(), make_parents=True)
+    assert (await policies(client, "public/default"))["bundles"]["numBundles"] == 8
+
+
 async def test_an_empty_namespace_is_deleted_with_what_it_owned(
     client: httpx.AsyncClient, services: Services
 ) -> None:

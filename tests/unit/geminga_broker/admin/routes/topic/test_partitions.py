@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -148,6 +149,17 @@ async def test_use_may_create_partitions(client: httpx.AsyncClient, services: Se
     for _ in range(2):
         asked = await client.get(f"{path}/partitions?checkAllowAutoCreation=true")
         assert asked.json() == {"partitions": 3, "deleted": False}
+
+
+@pytest.mark.parametrize("domain", ["persistent", "non-persistent"])
+async def test_two_uses_at_once_both_get_the_partitions(
+    domain: str, client: httpx.AsyncClient, services: Services
+) -> None:
+    rule = AutoTopicCreation(allowed=True, topic_type="partitioned", default_num_partitions=3)
+    await namespace_with(services, rule)
+    path = f"/admin/v2/{domain}/public/auto/t/partitions?checkAllowAutoCreation=true"
+    for asked in await asyncio.gather(client.get(path), client.get(path)):
+        assert (asked.status_code, asked.json()) == (200, {"partitions": 3, "deleted": False})
 
 
 async def test_use_partitions_no_topic_that_is_there(

@@ -308,6 +308,16 @@ async def test_messages_are_shown_by_place_by_id_and_from_either_end(
     assert "fresh" in topic.subscribing.subscriptions
 
 
+@pytest.mark.parametrize("number", ["--1", "-", "x", "1.5", "9" * 5000])
+async def test_a_place_from_the_end_that_is_no_number_is_refused(
+    number: str, client: httpx.AsyncClient, topic: Topic
+) -> None:
+    assert topic.managed_ledger.chain
+    answer = await client.get(f"{T}/examinemessage?messagePosition={number}")
+    assert answer.status_code == 404
+    assert answer.json() == {"reason": "messagePosition should be a whole number"}
+
+
 async def test_the_headers_of_a_message_are_spelled_as_upstream_spells_them(
     client: httpx.AsyncClient,
     topic: Topic,
