@@ -208,6 +208,26 @@ async def test_a_producer_is_over_when_all_its_partitions_are(client: Client) ->
             await refused
 
 
+async def test_what_a_router_raises_while_messages_wait_for_room_reaches_its_sender(
+    client: Client, partitioned: Partitioned
+) -> None:
+    partitioned.broker.on(BaseCommand.SEND)
+    producer = await client.producer(
+        "orders", router=lambda message, _: int(message.properties["to"]), pending_messages_max=1
+    )
+    producer.send_nowait(b"0", properties={"to": "0"})
+    refused = asyncio.create_task(producer.send(b"1"))
+    behind = asyncio.create_task(producer.send(b"2", properties={"to": "2"}))
+    await asyncio.sleep(1)
+    partitioned.broker.on(BaseCommand.SEND, partitioned._store)
+    partitioned.broker.drop_connections()
+    async with asyncio.timeout(60.0):
+        with pytest.raises(KeyError, match="to"):
+            await refused
+        assert (await behind).partition == 2
+    assert producer.pending_messages == 0
+
+
 async def lazy_producer(client: Client) -> Producer[bytes]:
     return await client.producer(
         "orders",
