@@ -224,6 +224,24 @@ async def test_what_is_not_acknowledged_in_time_is_asked_for_again(
     ]
 
 
+async def test_what_a_cumulative_ack_covers_is_not_asked_for_again(
+    client: Client, broker: FakeBroker
+) -> None:
+    consumer = await client.consumer("orders", "s", ack_timeout_s=10, nack_delay_s=10)
+    for entry_id in range(2):
+        broker.deliver(entry_id)
+    broker.deliver(2, payload=batch_payload(b"a", b"b"))
+    broker.deliver(3)
+    messages = [await consumer.receive() for _ in range(5)]
+    consumer.nack(messages[0])
+    # The batch is acknowledged in part, so that it may have to come again.
+    consumer.ack_cumulative(messages[2])
+    await asyncio.sleep(12)
+    (asked,) = broker.of_type(BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES)
+    again = asked.redeliverUnacknowledgedMessages.message_ids
+    assert [each.entryId for each in again] == [2, 3]
+
+
 async def test_a_seek_into_a_batch_skips_what_is_before_although_the_broker_sends_all_of_it(
     client: Client, broker: FakeBroker
 ) -> None:
