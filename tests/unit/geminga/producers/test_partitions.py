@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import Any
 
 import pytest
 from tests.unit.geminga.fake_broker import FakeBroker, Session, until
@@ -354,6 +355,22 @@ async def test_what_is_sent_because_something_failed_asks_for_the_partition_agai
     producer.send_nowait(b"", failed, properties=to)
     await asyncio.sleep(60)
     assert [each and each.partition for each in stored] == [int(other)]
+
+
+@pytest.mark.parametrize("wrong", [{"properties": {"a": 1}}, {"deliver_at": "soon"}])
+async def test_what_cannot_be_encoded_is_refused_before_its_partition_is_started(
+    client: Client, partitioned: Partitioned, wrong: dict[str, Any]
+) -> None:
+    producer = await lazy_producer(client)
+    other = other_than_first(partitioned)
+    options = {**wrong, "properties": {"to": other} | wrong.get("properties", {})}
+    producer.send_nowait(b"0", properties={"to": other})
+    with pytest.raises(TypeError):
+        producer.send_nowait(b"1", **options)
+    assert (await producer.send(b"2", properties={"to": other})).partition == int(other)
+    await producer.close()
+    assert [body for entry in bodies(partitioned.broker) for body in entry] == [b"0", b"2"]
+    assert producer.pending_messages == 0
 
 
 async def test_a_lazy_producer_that_wants_to_be_alone_asks_for_all_partitions(
