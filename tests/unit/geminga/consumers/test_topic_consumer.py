@@ -168,6 +168,20 @@ async def test_messages_of_a_batch_are_acknowledged_one_by_one_where_that_is_wan
     ]
 
 
+async def test_stored_ids_of_a_batch_are_acknowledged_together(
+    client: Client, broker: FakeBroker
+) -> None:
+    consumer = await client.consumer("orders", "billing", batch_index_acks=True)
+    broker.deliver(7, payload=batch_payload(b"a", b"b", b"c", b"d"))
+    messages = [await consumer.receive() for _ in range(4)]
+    for message in messages[:2]:
+        consumer.ack(MessageId.from_bytes(message.id.to_bytes()))
+    consumer.ack(messages[3])
+    await until(lambda: bool(broker.of_type(BaseCommand.ACK)))
+    (ack,) = broker.of_type(BaseCommand.ACK)
+    assert [list(each.ack_set) for each in ack.ack.message_id] == [[0b0100]]
+
+
 async def test_acks_leave_at_once_when_there_are_enough(client: Client, broker: FakeBroker) -> None:
     consumer = await client.consumer("orders", "billing", ack_group_s=60, ack_group_max=3)
     for entry_id in range(4):
