@@ -93,7 +93,12 @@ class _OnLoop(Generic[AsyncT]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        if error is None:
+            self.close()
+            return
+        # The error that ended the block must not be hidden behind that of a message.
+        with suppress(ClientError):
+            self.close()
 
 
 class Producer(_OnLoop[producers.Producer[ValueT]], Generic[ValueT]):
