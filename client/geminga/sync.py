@@ -31,7 +31,7 @@ from geminga.consumers import reader as readers
 from geminga.consumers import table_view as table_views
 from geminga.consumers.factory import Topics
 from geminga.consumers.options import ConsumerOptions, ReaderOptions, TableViewOptions
-from geminga.errors import Closed
+from geminga.errors import ClientError, Closed
 from geminga.lifecycle import Opening
 from geminga.message_ids import EARLIEST, MessageId
 from geminga.messages import Message
@@ -69,8 +69,20 @@ class _OnLoop(Generic[AsyncT]):
 
     def close(self) -> None:
         """Close it as ``geminga`` does, and wait until that is done. Closing twice is harmless."""
+
+        async def closing() -> ClientError | None:
+            try:
+                await self._inner.close()
+            except ClientError as error:
+                return error
+            return None
+
+        # Returned, since it may be a ``Closed``, too: that of messages that were not stored.
+        failure: ClientError | None = None
         with suppress(Closed):  # the client was closed before, and with it what it had opened
-            self._loop.run(self._inner.close())
+            failure = self._loop.run(closing())
+        if failure is not None:
+            raise failure
 
     def __enter__(self) -> Self:
         return self
@@ -81,7 +93,12 @@ class _OnLoop(Generic[AsyncT]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        if error is None:
+            self.close()
+            return
+        # The error that ended the block must not be hidden behind that of a message.
+        with suppress(ClientError):
+            self.close()
 
 
 class Producer(_OnLoop[producers.Producer[ValueT]], Generic[ValueT]):

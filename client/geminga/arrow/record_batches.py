@@ -147,6 +147,7 @@ class RecordBatches:
             )
         while not self._is_over:
             rows = Rows(MetadataRows(self._topic, opener.topic.partition_index))
+            next_position = self.next_position
             assert self._reader is not None
             while rows.count < self._batch_rows and rows.content_bytes < self._batch_bytes:
                 # No more than the batch has room for, or else one entry, which may be larger than
@@ -170,8 +171,10 @@ class RecordBatches:
                         await self._find_beginning(entry)
                     opener.open(entry, rows)
                 # By whole entries: a reader that goes on there repeats and leaves out nothing.
-                self.next_position = entries[-1].next_position
+                next_position = entries[-1].next_position
             batch = opener.batch(rows)
+            # Only now: a message that cannot be read ends the batch, of which no row is returned.
+            self.next_position = next_position
             # Bad records may have been dropped, and chunks have no row until their message is
             # whole.
             if batch.num_rows:

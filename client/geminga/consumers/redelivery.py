@@ -70,6 +70,12 @@ class DueEntries:
         if number is not None:
             del self._partitions[number][position]
 
+    def remove_up_to(self, position: Position) -> None:
+        """Take this entry out, and all that come before it in their topic."""
+        # All are looked at, since they are in the order in which they are due.
+        for held in [each for each in self._partition_of if each <= position]:
+            self.remove(held)
+
     @property
     def next_due_s(self) -> float | None:
         """When the next entries are due; ``None`` without entries, 0 while there are too many."""
@@ -108,9 +114,10 @@ class RedeliveryTimer:
 
     def __init__(self, granularity_s: float, on_due: Callable[[list[Position]], None]) -> None:
         self._entries = DueEntries(granularity_s)
-        # HOT: each acknowledgement calls it, so it is no method of its own. The timer stays as it
-        # is, and may find nothing due.
+        # HOT: each acknowledgement calls one of these, so they are no methods of their own. The
+        # timer stays as it is, and may find nothing due.
         self.remove: Callable[[Position], None] = self._entries.remove
+        self.remove_up_to: Callable[[Position], None] = self._entries.remove_up_to
         self._on_due = on_due
         self._loop = asyncio.get_running_loop()
         # One timer for the next entries that are due, and the time for which it is set; infinity

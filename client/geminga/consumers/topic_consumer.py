@@ -197,7 +197,6 @@ class TopicConsumer:
         # once all its messages are acknowledged, so that a refused message of it stays in
         # ``_nacks`` until then.
         position = message.position
-        # The entry is done with as a whole: it need not come again.
         self._nacks.remove(position)
         if self._last_chances:
             self._last_chances.pop(position, None)
@@ -228,11 +227,19 @@ class TopicConsumer:
             acks = message.batch_acks
             if acks is None or not acks.acknowledge_up_to(message.batch_index):
                 if acks is not None and self._settings.batch_index_acks:
+                    self._stop_timers_up_to((ledger_id, entry_id - 1))
                     group.acknowledge_up_to((ledger_id, entry_id), acks.open_indexes)
                     return
                 entry_id -= 1
         if entry_id >= 0:
+            self._stop_timers_up_to((ledger_id, entry_id))
             group.acknowledge_up_to((ledger_id, entry_id))
+
+    def _stop_timers_up_to(self, position: Position) -> None:
+        """Ask again for no entry up to this one: all of them are acknowledged as wholes."""
+        self._nacks.remove_up_to(position)
+        if self._unacknowledged is not None:
+            self._unacknowledged.remove_up_to(position)
 
     def refuse(self, message: Message[Any] | MessageId) -> None:
         """Have a message delivered again later, together with its batch."""

@@ -123,7 +123,9 @@ class TopicGroup:
                 gone = self.by_topic.keys() - {str(topic) for topic in topics}
                 # Sorted, since the order of a set differs from run to run.
                 for name in sorted(gone):
-                    topic = self.by_topic[name]
+                    topic = self.by_topic.get(name)
+                    if topic is None:  # it left while another one was being closed
+                        continue
                     # Removed before the wait: what happens to it meanwhile is no longer of the
                     # group, and its permits go to the other topics at once.
                     self._remove(name)

@@ -391,7 +391,9 @@ class Producer(AsyncClosable, Generic[ValueT]):
                 timer.cancel()
             try:
                 enter()
-            except ClientError as error:
+            # Also what the router raises, or what is wrong with the properties: the caller waits
+            # for it. This runs while another message is settled, which must not fail with it.
+            except Exception as error:  # noqa: BLE001  # it is raised by ``outcome``
                 _settle(outcome, None, error)
 
         waiting = WindowWaiter(enter_in_turn, partial(_settle, outcome, None), wants_half)
@@ -473,7 +475,7 @@ class Producer(AsyncClosable, Generic[ValueT]):
 
 
 def _settle(
-    outcome: asyncio.Future[OutcomeT], result: OutcomeT | None, error: ClientError | None
+    outcome: asyncio.Future[OutcomeT], result: OutcomeT | None, error: Exception | None
 ) -> None:
     """Report ``result``, or the error that came instead, to a caller that waits for it."""
     # Done before if the caller was cancelled, or timed out.

@@ -206,14 +206,18 @@ class TopicProducer:
         channel = self.channel
         if channel.error is not None:
             raise channel.error
+        encoded = b"" if attributes is None else attributes.encode_for_batch()
         if self._early is not None:
+            # Attributes that cannot be encoded are refused now, as they are later: the start, which
+            # submits the message again, could tell its caller nothing of it.
+            if attributes is not None and attributes.goes_alone:
+                attributes.describe(MessageMetadata())
             # Their order is kept: ``open`` submits them one by one.
             self._early.append(_EarlyMessage(payload, attributes, sequence_id, callback, at_once))
             self._window.acquire(len(payload))
             if self._starting is None:
                 self._begin_to_start()
             return
-        encoded = b"" if attributes is None else attributes.encode_for_batch()
         message_bytes = len(payload) + len(encoded)
         batches = self._open
         if (

@@ -129,9 +129,10 @@ def parts_of(info: SchemaInfo) -> list[SchemaInfo]:
     parts: list[SchemaInfo] = []
     for part, definition in zip(("key", "value"), split(info.definition), strict=True):
         try:
-            # Upstream's name of the type. ``BYTES``, its name for a part without a schema, is none
-            # here.
-            kind = SchemaType[info.properties[f"{part}.schema.type"]]
+            # Upstream's name of the type. Its Java client calls a part without a schema ``BYTES``,
+            # which has no number in the protocol, and takes one without a type for bytes, too.
+            named = info.properties.get(f"{part}.schema.type", "BYTES")
+            kind = SchemaType.NONE if named == "BYTES" else SchemaType[named]
             properties = json.loads(info.properties.get(f"{part}.schema.properties") or "{}")
         except (KeyError, ValueError) as wrong:
             raise ValueError(f"the key-value schema does not say what its {part} is") from wrong

@@ -69,6 +69,35 @@ def test_messages_are_published(client: sync.Client, broker: FakeBroker) -> None
     assert client.partitions("orders") == 0
 
 
+def test_closing_a_producer_tells_what_was_not_stored(
+    client: sync.Client, broker: FakeBroker
+) -> None:
+    broker.on(BaseCommand.SEND)
+    producer = client.producer("orders", close_timeout_s=0.05)
+    producer.send_nowait(b"")
+    with pytest.raises(Closed) as caught:
+        producer.close()
+    assert caught.value.__notes__ == ["1 messages sent without callbacks were not stored"]
+    producer.close()
+
+
+def test_what_ended_a_block_is_not_hidden_behind_a_message_that_was_not_stored(
+    client: sync.Client, broker: FakeBroker
+) -> None:
+    broker.on(BaseCommand.SEND)
+    producer = client.producer("orders", close_timeout_s=0.05)
+
+    def work() -> None:
+        with producer:
+            producer.send_nowait(b"")
+            raise KeyError("of the block")
+
+    with pytest.raises(KeyError):
+        work()
+    with pytest.raises(Closed):
+        producer.send_nowait(b"")
+
+
 def test_messages_are_received_and_acknowledged(client: sync.Client, broker: FakeBroker) -> None:
     deliver_once(broker, b"a", b"b", b"c", b"d")
     with client.consumer("orders", "billing", schema=StringSchema()) as consumer:

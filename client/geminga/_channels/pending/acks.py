@@ -62,6 +62,8 @@ class AckGroup:
         """Acknowledge one entry, or those of its messages that are not open."""
         if self._is_covered(position):
             return
+        if open_indexes is not None and position in self.individual:
+            open_indexes = _open_in_both(self.individual[position], open_indexes)
         self.individual[position] = open_indexes
         if len(self.individual) > self.held_max:
             # The one that was acknowledged first.
@@ -92,15 +94,24 @@ class AckGroup:
         if acks.cumulative is not None:
             self.acknowledge_up_to(acks.cumulative, acks.cumulative_open)
         for position, open_indexes in acks.individual.items():
-            # What was acknowledged since then covers at least as much of the entry.
-            if position not in self.individual:
-                self.acknowledge(position, open_indexes)
+            self.acknowledge(position, open_indexes)
 
     def _is_covered(self, position: Position) -> bool:
         """Does the cumulative acknowledgement cover this entry as a whole?"""
         if self.cumulative is None or position > self.cumulative:
             return False
         return position < self.cumulative or self.cumulative_open is None
+
+
+def _open_in_both(held: OpenIndexes | None, more: OpenIndexes) -> OpenIndexes | None:
+    """What is open of an entry that is acknowledged in part, once more or as a whole before."""
+    # Equal ones are of the same received batch, and cover what is acknowledged later, too.
+    if held is None or held == more:
+        return held
+    # An id that was stored knows of no other message of its batch. Computed now, or many of them
+    # would become a chain; what is acknowledged later comes here again.
+    both = held() & more()
+    return lambda: both
 
 
 def ack_set(open_indexes: OpenIndexes | None) -> list[int]:

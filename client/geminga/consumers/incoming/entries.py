@@ -38,9 +38,8 @@ class Entry:
     # The messages to receive: none of an entry that cannot be opened, and of a batch those that
     # were not acknowledged before or compacted away.
     messages: list[Message[Any]]
-    # What the broker counted against the permits, by the metadata: 1, or all messages of a batch.
-    # Of a batch that its cursor has acknowledged in part the broker counts only those that are
-    # open.
+    # What the broker counted against the permits, by the metadata: 1, or all messages of a batch
+    # but those that its cursor has acknowledged, which the delivery's ack set tells.
     sent_messages: int
     # Why the entry cannot be opened.
     error: UnreadableMessage | None = None
@@ -110,6 +109,11 @@ class EntryOpener:
             if is_batch:
                 # The broker counted so many against the permits, whether they can be read or not.
                 sent_messages = min(max(1, metadata.num_messages_in_batch), BATCH_MESSAGES_MAX)
+                if command.ack_set:
+                    # For messages that are not open it took no permits: giving some back for them,
+                    # too, it would have more at each such batch, and send more than there is room.
+                    open_messages = sum(unsigned(word).bit_count() for word in command.ack_set)
+                    sent_messages = min(sent_messages, open_messages)
             delivery = Delivery(
                 self.topic,
                 position,
@@ -135,7 +139,7 @@ class EntryOpener:
             # A producer never cuts a batch into chunks. An entry that claims to be both is read as
             # one message.
             if is_batch and not body.earlier:
-                return _open_batch(delivery, command, body.content)
+                return _open_batch(delivery, command, body.content, sent_messages)
         except UnreadableMessage as error:
             return Entry(position, [], sent_messages, error)
         # A damaged entry must not reach the connection, which takes a ``WireError`` for a broker
@@ -155,7 +159,9 @@ def position_of(command: api.CommandMessage) -> Position:
     return ledger_id, entry_id
 
 
-def _open_batch(delivery: Delivery, command: api.CommandMessage, body: bytes) -> Entry:
+def _open_batch(
+    delivery: Delivery, command: api.CommandMessage, body: bytes, sent_messages: int
+) -> Entry:
     num_messages = delivery.metadata.num_messages_in_batch
     if not 0 < num_messages <= BATCH_MESSAGES_MAX:
         raise UnreadableMessage(f"it is a batch of {num_messages} messages")
@@ -171,7 +177,7 @@ def _open_batch(delivery: Delivery, command: api.CommandMessage, body: bytes) ->
             acks.acknowledge(batch_index)
         else:
             messages.append(Message(data, delivery, batch_index, single))
-    return Entry(delivery.position, messages, num_messages)
+    return Entry(delivery.position, messages, sent_messages)
 
 
 def is_acknowledged(ack_set: Sequence[int], batch_index: int) -> bool:

@@ -18,7 +18,14 @@ from tests.unit.geminga.arrow.stored import (
 )
 from tests.unit.geminga.fake_broker import LEDGER, FakeBroker, metadata
 
-from geminga import LOG_START, Client, LogPosition, MessageId, UnreadableMessage
+from geminga import (
+    LOG_START,
+    Client,
+    LogPosition,
+    MessageId,
+    StringSchema,
+    UnreadableMessage,
+)
 from geminga.arrow import METADATA_FIELDS, read_batches, read_table, record_batches
 from geminga.arrow.record_batches import LOOK_BACK_ENTRIES, LOOK_BACK_FACTOR
 from geminga_protocol.pulsar import api_pb2 as api
@@ -260,6 +267,20 @@ async def test_a_message_that_cannot_be_opened_is_named(client: Client, broker: 
         deliver(broker, payload)
         with pytest.raises(UnreadableMessage, match=f"{LEDGER}:0 of {TOPIC}: .*{reason}"):
             await read_table(client, "orders")
+
+
+async def test_reading_goes_on_before_a_message_that_cannot_be_decoded(
+    client: Client, broker: FakeBroker
+) -> None:
+    bodies = (b"a", b"b", b"c", b"\xff", b"e")
+    deliver(broker, *[encode_payload(metadata(), body) for body in bodies])
+    schema = StringSchema().schema_info
+    async with read_batches(client, "orders", schema=schema, batch_rows=2) as batches:
+        assert (await anext(batches)).column("value").to_pylist() == ["a", "b"]
+        with pytest.raises(UnreadableMessage, match=f"{LEDGER}:3:"):
+            await anext(batches)
+        # Behind what was returned: "c" was not.
+        assert batches.next_position == LogPosition(LEDGER, 2)
 
 
 def test_what_cannot_be_wanted_is_refused(client: Client) -> None:

@@ -113,6 +113,36 @@ async def test_a_topic_that_is_gone_leaves_the_others(client: Client, broker: Fa
     assert consumer.is_connected
 
 
+async def test_a_topic_that_ends_while_another_that_is_gone_is_closed_leaves_the_others(
+    client: Client, broker: FakeBroker
+) -> None:
+    topics = Topics(broker, "orders-a", "orders-b")
+    consumer = await client.consumer(ORDERS, "s", topics_refresh_s=10)
+    ids = {
+        command.subscribe.topic: command.subscribe.consumer_id
+        for command in broker.of_type(BaseCommand.SUBSCRIBE)
+    }
+    subscribe = broker.answers[BaseCommand.SUBSCRIBE]
+
+    def refuse(session: Session, command: BaseCommand, _: bytes) -> None:
+        request_id = command.subscribe.request_id
+        session.write(answers.encode_error(request_id, api.TopicNotFound, "it is deleted"))
+
+    broker.on(BaseCommand.SUBSCRIBE, refuse)
+    broker.on(BaseCommand.CLOSE_CONSUMER)
+    topics.names.clear()
+    topics.tell()
+    await until(lambda: bool(broker.of_type(BaseCommand.CLOSE_CONSUMER)))
+    broker.session.write(answers.encode_close_consumer(ids[f"{PREFIX}orders-b"]))
+    await until(lambda: not consumer.topics)
+    closing = broker.of_type(BaseCommand.CLOSE_CONSUMER)[0].close_consumer
+    assert closing.consumer_id == ids[f"{PREFIX}orders-a"]
+    broker.on(BaseCommand.SUBSCRIBE, subscribe)
+    broker.session.write(answers.encode_success(closing.request_id))
+    topics.names.append("orders-c")
+    await until(lambda: local(consumer) == ["orders-c"])
+
+
 async def test_without_a_watcher_the_list_is_asked_for_again(
     client: Client, broker: FakeBroker
 ) -> None:

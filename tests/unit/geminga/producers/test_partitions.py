@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import Any
 
 import pytest
 from tests.unit.geminga.fake_broker import FakeBroker, Session, until
@@ -208,6 +209,26 @@ async def test_a_producer_is_over_when_all_its_partitions_are(client: Client) ->
             await refused
 
 
+async def test_what_a_router_raises_while_messages_wait_for_room_reaches_its_sender(
+    client: Client, partitioned: Partitioned
+) -> None:
+    partitioned.broker.on(BaseCommand.SEND)
+    producer = await client.producer(
+        "orders", router=lambda message, _: int(message.properties["to"]), pending_messages_max=1
+    )
+    producer.send_nowait(b"0", properties={"to": "0"})
+    refused = asyncio.create_task(producer.send(b"1"))
+    behind = asyncio.create_task(producer.send(b"2", properties={"to": "2"}))
+    await asyncio.sleep(1)
+    partitioned.broker.on(BaseCommand.SEND, partitioned._store)
+    partitioned.broker.drop_connections()
+    async with asyncio.timeout(60.0):
+        with pytest.raises(KeyError, match="to"):
+            await refused
+        assert (await behind).partition == 2
+    assert producer.pending_messages == 0
+
+
 async def lazy_producer(client: Client) -> Producer[bytes]:
     return await client.producer(
         "orders",
@@ -334,6 +355,22 @@ async def test_what_is_sent_because_something_failed_asks_for_the_partition_agai
     producer.send_nowait(b"", failed, properties=to)
     await asyncio.sleep(60)
     assert [each and each.partition for each in stored] == [int(other)]
+
+
+@pytest.mark.parametrize("wrong", [{"properties": {"a": 1}}, {"deliver_at": "soon"}])
+async def test_what_cannot_be_encoded_is_refused_before_its_partition_is_started(
+    client: Client, partitioned: Partitioned, wrong: dict[str, Any]
+) -> None:
+    producer = await lazy_producer(client)
+    other = other_than_first(partitioned)
+    options = {**wrong, "properties": {"to": other} | wrong.get("properties", {})}
+    producer.send_nowait(b"0", properties={"to": other})
+    with pytest.raises(TypeError):
+        producer.send_nowait(b"1", **options)
+    assert (await producer.send(b"2", properties={"to": other})).partition == int(other)
+    await producer.close()
+    assert [body for entry in bodies(partitioned.broker) for body in entry] == [b"0", b"2"]
+    assert producer.pending_messages == 0
 
 
 async def test_a_lazy_producer_that_wants_to_be_alone_asks_for_all_partitions(

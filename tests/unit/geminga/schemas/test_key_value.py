@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from geminga import Int32Schema, KeyValueSchema, SchemaType, StringSchema
-from geminga.schemas.key_value import join, split
+from geminga import Int32Schema, KeyValueSchema, SchemaInfo, SchemaType, StringSchema
+from geminga.schemas.key_value import join, parts_of, split
 
 PAIR = KeyValueSchema(StringSchema(), Int32Schema())
 
@@ -35,6 +35,20 @@ def test_what_brokers_are_told() -> None:
     assert info.properties["key.schema.type"] == "STRING"
     assert info.properties["value.schema.name"] == "INT32"
     assert json.loads(info.properties["value.schema.properties"]) == {}
+
+
+@pytest.mark.parametrize("said", [{"key.schema.type": "BYTES", "key.schema.name": "Bytes"}, {}])
+def test_a_part_of_bytes_is_known_by_upstreams_name_or_by_none(said: dict[str, str]) -> None:
+    others = {"value.schema.type": "INT32", "value.schema.name": "INT32"}
+    info = SchemaInfo(SchemaType.KEY_VALUE, "KeyValue", join(b"", b""), said | others)
+    assert [part.type for part in parts_of(info)] == [SchemaType.NONE, SchemaType.INT32]
+
+
+def test_a_part_of_an_unknown_type_is_refused() -> None:
+    said = {"key.schema.type": "STRING", "value.schema.type": "RUNES"}
+    info = SchemaInfo(SchemaType.KEY_VALUE, "KeyValue", join(b"", b""), said)
+    with pytest.raises(ValueError, match="what its value is"):
+        parts_of(info)
 
 
 @given(key=some.none() | some.binary(), value=some.none() | some.binary())

@@ -53,6 +53,29 @@ def test_what_is_put_back_replaces_no_newer_acknowledgement_of_its_entry() -> No
     assert group.take() == Acks(None, None, {(1, 7): None})
 
 
+def test_what_is_acknowledged_of_one_entry_in_parts_adds_up() -> None:
+    group = AckGroup()
+    group.acknowledge((1, 7), lambda: 0b101)
+    taken = group.take()
+    group.acknowledge((1, 7), lambda: 0b110)
+    group.put_back(taken)
+    for bit in range(3, 5000):
+        group.acknowledge((1, 7), lambda bit=bit: ~(1 << bit) & 0b111)  # type: ignore[misc]
+    open_indexes = group.take().individual[1, 7]
+    assert open_indexes is not None
+    assert open_indexes() == 0b100
+
+
+def test_an_entry_that_is_acknowledged_as_a_whole_stays_so() -> None:
+    group = AckGroup()
+    group.acknowledge((1, 7))
+    taken = group.take()
+    group.acknowledge((1, 7), lambda: 0b110)
+    group.put_back(taken)
+    group.acknowledge((1, 7), lambda: 0b110)
+    assert group.take() == Acks(None, None, {(1, 7): None})
+
+
 def test_a_cumulative_ack_within_a_batch_leaves_the_rest_of_it() -> None:
     group = AckGroup()
     group.acknowledge_up_to((1, 7), lambda: 0b100)

@@ -162,6 +162,15 @@ def test_messages_of_a_batch_with_the_usual_metadata_alone_are_read() -> None:
     assert [first.id, second.id] == [MessageId(5, 6, index, 2) for index in range(2)]
 
 
+def test_of_a_batch_that_cannot_be_opened_the_open_messages_are_counted() -> None:
+    batched = metadata()
+    batched.num_messages_in_batch = 3
+    payload = encode_payload(batched, b"no batch")
+    entry = opener().open(command(ack_set=(0b110,)), payload, 0, len(payload))
+    assert entry.error is not None
+    assert entry.sent_messages == 2
+
+
 def test_acknowledged_and_compacted_messages_of_a_batch_are_left_out() -> None:
     batched = metadata()
     batched.num_messages_in_batch = 3
@@ -169,7 +178,8 @@ def test_acknowledged_and_compacted_messages_of_a_batch_are_left_out() -> None:
     singles[2][0].compacted_out = True
     entry = opened(encode_payload(batched, encode_batch(singles)), ack_set=(0b110,))
     assert [message.data for message in entry.messages] == [b"1"]
-    assert entry.sent_messages == 3
+    # Without the first, which no permit was taken for.
+    assert entry.sent_messages == 2
     acks = entry.messages[0].id.batch_acks
     assert acks is not None
     assert acks.acknowledge(1)
