@@ -188,12 +188,15 @@ class _Descriptor:
         try:
             yield self.number
         finally:
-            with self._lock:
-                self._users -= 1
-                # Only one user can be the last, since a closed descriptor takes no new ones.
-                is_last = self.is_closed and self._users == 0
-            if is_last:
-                os.close(self.number)
+            self._leave()
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            # Only one user can be the last, since a closed descriptor takes no new ones.
+            is_last = self.is_closed and self._users == 0
+        if is_last:
+            os.close(self.number)
 
     def close(self) -> None:
         """Allow no more users, and close once the last is done. A second call does nothing."""

@@ -312,7 +312,7 @@ async def test_messages_are_shown_by_place_by_id_and_from_either_end(
 async def test_a_place_from_the_end_that_is_no_number_is_refused(
     number: str, client: httpx.AsyncClient, topic: Topic
 ) -> None:
-    assert topic.managed_ledger.chain
+    assert topic.managed_ledger.chain.spans
     answer = await client.get(f"{T}/examinemessage?messagePosition={number}")
     assert answer.status_code == 404
     assert answer.json() == {"reason": "messagePosition should be a whole number"}
