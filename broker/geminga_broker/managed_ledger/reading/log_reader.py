@@ -153,24 +153,31 @@ class LogReader:
     ) -> Position:
         """The first entry whose payload fulfils ``is_reached``, the end of the log if none does.
 
-        Only entries ``after`` that position are considered. A binary search, so the condition must
-        stay true once it is (publish times that grow); it reads one entry for each doubling of the
-        log's length.
+        That is the end which the log had when the search began: an entry that is appended
+        meanwhile was not looked at, so the position is not behind it.
+
+        Only entries ``after`` the given position are considered. A binary search, so the condition
+        must stay true once it is (publish times that grow); it reads one entry for each doubling
+        of the log's length.
         """
         # A list of the log as it is now: what is appended or trimmed meanwhile must not shift the
         # numbers. An entry that was trimmed makes the search fail.
         # Only the last of these may grow meanwhile, behind all that is searched.
         spans = [span for span in self.chain.spans if span.entries]
-        low, high = self.chain.entries_between(EARLIEST, after), sum(each.entries for each in spans)
+        last_searched = self.chain.last_confirmed
+        count = sum(each.entries for each in spans)
+        low, high = self.chain.entries_between(EARLIEST, after), count
         while low < high:
             middle = (low + high) // 2
             if is_reached(await self.read_one(nth_of(spans, middle))):
                 high = middle
             else:
                 low = middle + 1
-        if low < sum(each.entries for each in spans):
+        if low < count:
             return nth_of(spans, low)
-        return self.chain.next_after(self.chain.last_confirmed)
+        # Not the present end: the log may have got another ledger, with entries that the search
+        # did not look at.
+        return self.chain.next_after(last_searched)
 
     # The readers of ledgers
 

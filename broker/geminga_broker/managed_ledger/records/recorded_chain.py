@@ -97,8 +97,10 @@ class RecordedChain:
         span.closed_at_ms = wall_ms()
         # An empty ledger goes, unless it is the only one: cursors need something to point at.
         # Either way the record gets another version, which keeps an owner of before from adding a
-        # ledger.
-        if span.entries == 0 and len(self.chain.spans) > 1:
+        # ledger. Where the record has no room for more garbage, ``remove`` would write nothing: the
+        # empty ledger stays then, until ``append`` drops it.
+        has_room = len(self.store.garbage) < GARBAGE_LEDGERS_MAX
+        if span.entries == 0 and len(self.chain.spans) > 1 and has_room:
             await self.remove(lambda: [span], lambda _: None)
         else:
             await self.save()

@@ -214,6 +214,22 @@ async def test_where_no_entry_fulfils_it_the_end_of_the_log_is_found() -> None:
     assert await search(NumberedLog((2, 3)), 99) == Position(4, 3)
 
 
+@pytest.mark.parametrize("ledgers", [(2, 3), (2, 0)])
+async def test_entries_of_a_ledger_that_is_added_during_a_search_are_not_passed(
+    ledgers: Sequence[int],
+) -> None:
+    log = NumberedLog(ledgers)
+
+    def is_reached(_: bytes) -> bool:
+        if log.chain.span(9) is None:
+            log.chain.append(LedgerSpan(9, entries=4))
+        return False
+
+    # The first entry that was not looked at, or the end of an empty ledger before it.
+    found = await log.first_where(is_reached)
+    assert log.chain.entries_between(EARLIEST, log.chain.previous_of(found)) == sum(ledgers)
+
+
 async def test_only_what_comes_after_a_position_is_searched() -> None:
     found = await NumberedLog((2, 3)).first_where(lambda _: True, after=Position(4, 0))
     assert found == Position(4, 1)

@@ -180,6 +180,21 @@ async def test_no_more_garbage_is_made_than_a_record_can_list(scene: Scene) -> N
     assert scene.ids() == []
 
 
+async def test_a_takeover_stops_the_former_owner_also_where_no_more_garbage_can_be_listed(
+    scene: Scene,
+) -> None:
+    await scene.filled(1)
+    await scene.recorded.append(LedgerSpan(1))
+    scene.recorded.store.garbage = tuple(range(100, 100 + GARBAGE_LEDGERS_MAX))
+    await scene.recorded.save()
+    del scene.ledgers.entries[1]
+    other = scene.owner()
+    await other.load()
+    await other.recover_last(lambda: 1)
+    with pytest.raises(VersionMismatch):
+        await scene.recorded.append(LedgerSpan(2))
+
+
 async def test_deleting_takes_ledgers_in_doubt_and_garbage_along(
     scene: Scene, suspend: Session, reconnect: Session
 ) -> None:
