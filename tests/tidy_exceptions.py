@@ -35,7 +35,6 @@ MAY_OPEN_FILES = {
     "cli/geminga_cli/admin/components.py": "the file that a command names",
     "cli/geminga_cli/admin/groups/schemas.py": "the file that a command names",
     "cli/geminga_cli/admin/service.py": "the file of a token, the files that a command names",
-    "cli/geminga_cli/admin/groups/topics.py": "the file that a command names",
     "cli/geminga_cli/commands/health.py": "the words of a container's first process",
     "cli/geminga_cli/embedded_zookeeper/class_archive.py": "setup is no part",
     "cli/geminga_cli/embedded_zookeeper/fetch.py": "setup is no part",

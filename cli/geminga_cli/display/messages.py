@@ -85,10 +85,12 @@ def message_json(
         "properties": dict(message.properties),
     }
     # Members that most messages do not have.
+    # An empty key or version is one, too.
+    ordering_key, version = message.ordering_key, message.schema_version
     optional = {
-        "orderingKey": message.ordering_key and b64encode(message.ordering_key).decode(),
+        "orderingKey": None if ordering_key is None else b64encode(ordering_key).decode(),
         "replicatedFrom": message.replicated_from,
-        "schemaVersion": message.schema_version and message.schema_version.hex(),
+        "schemaVersion": None if version is None else version.hex(),
     }
     said |= {name: value for name, value in optional.items() if value is not None}
     if with_content:

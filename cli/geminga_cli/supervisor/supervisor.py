@@ -216,7 +216,10 @@ class Supervisor(Service):
             if self._fleet.phase(name) is Phase.DOWN:
                 # The endpoints file leaves a part out that an operator keeps down.
                 self._endpoints.pop(name, None)
-                self._on_ready(self._endpoints)
+                # Before all parts were ready, there is no file yet, and this is not what prints
+                # READY.
+                if self._is_announced:
+                    self._on_ready(self._endpoints)
 
         exit_of(process).add_done_callback(exited)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from geminga_cli.admin.components import text_of
 from geminga_cli.admin.errors import AdminRefused, InvalidUse
 from geminga_cli.admin.groups.messages import MESSAGE_OPERATIONS
 from geminga_cli.admin.groups.namespaces import CLUSTERS
@@ -90,9 +91,8 @@ def delete_topics(service: AdminService, given: Given) -> None:
     if given.regex and given.from_file:
         raise InvalidUse("--regex and --from-file do not go together")
     if given.from_file:
-        names = [
-            line for each in Path(given.topic).read_text().splitlines() if (line := each.strip())
-        ]
+        lines = text_of(Path(given.topic)).splitlines()
+        names = [line for each in lines if (line := each.strip())]
         paths = [topic(each) for each in names]
     elif given.regex:
         paths = _matching(service, given.topic)
@@ -124,7 +124,11 @@ def _matching(service: AdminService, text: str) -> list[UrlPath]:
 
 def look_up(service: AdminService, given: Given) -> str:
     """The URL of the broker that serves a topic."""
-    found: dict[str, str] = service.ask("GET", path("/lookup/v2/topic/{topic}", given))
+    return _broker_of(service, path("/lookup/v2/topic/{topic}", given))
+
+
+def _broker_of(service: AdminService, lookup: str) -> str:
+    found: dict[str, str] = service.ask("GET", lookup)
     # A broker may serve TLS only.
     return found.get("brokerUrl") or found["brokerUrlTls"]
 
@@ -141,8 +145,8 @@ def look_up_partitions(service: AdminService, given: Given) -> dict[str, Any]:
     brokers: dict[str, str] = {}
     for index in range(count):
         # A lookup loads the partition's bundle, where no broker owns it yet.
-        found = service.ask("GET", f"/lookup/v2/topic/{given.topic}-partition-{index}")
-        brokers[f"{name}-partition-{index}"] = found["brokerUrl"]
+        lookup = f"/lookup/v2/topic/{given.topic}-partition-{index}"
+        brokers[f"{name}-partition-{index}"] = _broker_of(service, lookup)
     if not given.sort_by_broker:
         return brokers
     by_broker: dict[str, list[str]] = {}

@@ -45,7 +45,7 @@ PAGES = HelpPages(
         ),
         Subject("load", "how bundles are placed, moved and split by load", ("load_*",)),
         Subject(
-            "cluster*",
+            "cluster",
             "where the cluster is",
             ("cluster*", "configuration_store", "initialize", "zookeeper*"),
         ),

@@ -11,6 +11,7 @@ broker that guessed would send other topics than its client expects.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 
@@ -20,6 +21,8 @@ from geminga_protocol.pulsar.errors import InvalidPattern, UnsupportedPattern
 DEPTH_MAX = 50
 # The largest count in x{n,m}, as RE2 has it.
 REPEAT_MAX = 1_000
+# Zeros in front included. Python converts no text of more than 4,300 digits.
+_REPEAT_DIGITS_MAX = 9
 
 Ranges = tuple[tuple[str, str], ...]
 
@@ -30,6 +33,8 @@ _LINE_ENDS: Ranges = (("\n", "\n"),)
 _CLASSES = {"d": _DIGITS, "w": _WORDS, "s": _SPACES}
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a"}
 _QUANTIFIERS = "*+?"
+# Behind \x. ``int`` alone would also take a sign, spaces and underscores.
+_HEXADECIMAL = re.compile(r"([0-9A-Fa-f]{2})|\{([0-9A-Fa-f]+)\}")
 
 
 # The tree of ``a(b|[0-9])*``:
@@ -224,6 +229,8 @@ class _Reader:
             low.isascii() and low.isdigit() and (not high or (high.isascii() and high.isdigit()))
         ):
             raise UnsupportedPattern("a { that is not a count is written \\{")
+        if max(len(low), len(high)) > _REPEAT_DIGITS_MAX:
+            raise UnsupportedPattern(f"a count has more than {_REPEAT_DIGITS_MAX} digits")
         least = int(low)
         most = (int(high) if high else None) if comma else least
         if max(least, most or 0) > REPEAT_MAX:
@@ -255,19 +262,14 @@ class _Reader:
 
     def _hexadecimal(self) -> str:
         """The character of ``\\x41`` or ``\\x{1F600}``, from behind the x on."""
-        if self._skip("{"):
-            end = self._pattern.find("}", self._at)
-            digits = self._pattern[self._at : max(end, self._at)]
-            # As above: without a } there are no digits, and the conversion below fails.
-            self._at = end + 1
-        else:
-            digits = self._pattern[self._at : self._at + 2]
-            # May lie beyond the end, which ``is_done`` allows for.
-            self._at += 2
+        found = _HEXADECIMAL.match(self._pattern, self._at)
+        if found is None:
+            raise InvalidPattern("\\x wants two hexadecimal digits, or some in braces")
+        self._at = found.end()
         try:
-            return chr(int(digits, 16))
+            return chr(int(found[1] or found[2], 16))
         except (ValueError, OverflowError):
-            raise InvalidPattern("\\x wants two hexadecimal digits, or some in braces") from None
+            raise InvalidPattern("\\x names a character beyond 10FFFF") from None
 
     def _class(self) -> Node:
         """A class, from behind its [ on."""

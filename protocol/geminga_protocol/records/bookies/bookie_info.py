@@ -36,6 +36,7 @@ HTTP_PROTOCOL = "http"
 HTTP_ENDPOINT_ID = "httpserver"
 
 _RECORD = "bookie information"
+_PORT = re.compile(r"\d{1,5}", re.ASCII)
 # Upstream's pattern: its range from ":" to "_" also admits ";<=>?@[\]^", so these are admitted
 # here.
 _BOOKIE_ID = re.compile(r"[a-zA-Z0-9:-_.\-]+")
@@ -117,7 +118,7 @@ class BookieInfo:
         # Bookies before 4.11 (``BookieServiceInfo`` is from then).
         if not value:
             host, _, port = bookie_id.rpartition(":")
-            if not host or not (port.isascii() and port.isdigit()):
+            if not host or not _PORT.fullmatch(port):
                 raise MalformedRecord(_RECORD, f"no endpoints, and {bookie_id!r} is no address")
             return cls.of_address(host, int(port))
         message = parse_message(BookieServiceInfoFormat, value, _RECORD)

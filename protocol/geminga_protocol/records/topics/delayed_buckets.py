@@ -10,6 +10,7 @@ Facts: ``BucketDelayedDeliveryTracker``, ``MutableBucket``, ``ImmutableBucket`` 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -20,6 +21,7 @@ from geminga_protocol.records.delayed_buckets_pb2 import (
 )
 from geminga_protocol.records.encodings.protobuf_records import parse_message
 from geminga_protocol.records.encodings.roaring import decode_bits, encode_bits
+from geminga_protocol.records.ledgers.ledger_metadata import LEDGER_ID_MAX
 
 #     property of the cursor                          ledger of the bucket
 #     #pulsar.internal.delayed.bucket_7_9 = "12"      12: entry 0   SegmentSummary of each segment
@@ -29,8 +31,9 @@ BUCKET_PROPERTY = "#pulsar.internal.delayed.bucket"
 
 _METADATA = "metadata of a bucket of delayed messages"
 _SEGMENT = "segment of a bucket of delayed messages"
-# The prefix and the two ledger ids of a property's name.
-_PARTS = 3
+# Python converts no text of more than 4,300 digits; a ledger id has 19 at most.
+_PROPERTY_NAME = re.compile(re.escape(BUCKET_PROPERTY) + r"_(\d{1,19})_(\d{1,19})", re.ASCII)
+_LEDGER_ID = re.compile(r"\d{1,19}", re.ASCII)
 
 # (deliver_at_ms, ledger_id, entry_id) of one delayed message.
 DelayedIndex = tuple[int, int, int]
@@ -57,14 +60,15 @@ def buckets_of(properties: Mapping[str, str]) -> dict[BucketKey, int]:
     """
     found: dict[BucketKey, int] = {}
     for name, value in properties.items():
-        parts = name.split("_")
         # The cursor's properties are shared with users (properties of a subscription): any text may
         # be among them.
-        if parts[0] == BUCKET_PROPERTY and len(parts) == _PARTS:
-            numbers = [*parts[1:], value]
-            if all(each.isascii() and each.isdigit() for each in numbers):
-                first, last, ledger_id = map(int, numbers)
-                found[BucketKey(first, last)] = ledger_id
+        match = _PROPERTY_NAME.fullmatch(name)
+        if match is None or not _LEDGER_ID.fullmatch(value):
+            continue
+        first, last, ledger_id = map(int, (*match.groups(), value))
+        # 19 digits can say more than 63 bits.
+        if max(first, last, ledger_id) <= LEDGER_ID_MAX:
+            found[BucketKey(first, last)] = ledger_id
     return dict(sorted(found.items()))
 
 

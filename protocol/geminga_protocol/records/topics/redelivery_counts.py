@@ -11,14 +11,19 @@ A property is a run of consecutive entries with the same count::
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 PROPERTY_PREFIX = "geminga.redelivered."
 # What CommandMessage.redelivery_count holds, a uint32.
 COUNT_MAX = (1 << 32) - 1
-# Ledger id, first and last entry id behind the prefix.
-_PARTS = 3
+# Ledger id, first and last entry id. Ids have 19 digits at most (63 bits), and Python converts no
+# text of more than 4,300 digits.
+_RUN = re.compile(
+    re.escape(PROPERTY_PREFIX) + r"(\d{1,19})\.(\d{1,19})\.(\d{1,19})",
+    re.ASCII,
+)
 
 
 class CountedRun(NamedTuple):
@@ -50,12 +55,10 @@ def runs_of_properties(properties: Mapping[str, int]) -> list[CountedRun]:
     # Counts only help clients to give up on a message, so a damaged one must not fail the cursor.
     runs: list[CountedRun] = []
     for name, times in properties.items():
-        if not is_of_redelivery_counts(name) or not 0 < times <= COUNT_MAX:
-            continue
         # "geminga.redelivered.7.3.5": entries 3 to 5 of ledger 7.
-        parts = name.removeprefix(PROPERTY_PREFIX).split(".")
-        if len(parts) == _PARTS and all(each.isascii() and each.isdigit() for each in parts):
-            ledger_id, first, last = map(int, parts)
+        match = _RUN.fullmatch(name)
+        if match is not None and 0 < times <= COUNT_MAX:
+            ledger_id, first, last = map(int, match.groups())
             if first <= last:
                 runs.append(CountedRun(ledger_id, first, last, times))
     return sorted(runs)

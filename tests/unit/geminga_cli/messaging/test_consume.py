@@ -114,6 +114,18 @@ async def test_programs_get_text_or_base64(client: Client, broker: FakeBroker) -
     assert (shown[1]["dataBase64"], shown[1]["redeliveryCount"]) == ("/w==", 2)
 
 
+async def test_programs_get_an_empty_ordering_key_as_text(
+    client: Client, broker: FakeBroker
+) -> None:
+    told = metadata()
+    told.ordering_key = b""
+    payload = encode_payload(told, b"tea")
+    shown = await shown_of(
+        client, broker, lambda: broker.deliver(0, payload=payload), "-n1", "--json"
+    )
+    assert json.loads(shown[0])["orderingKey"] == ""
+
+
 @pytest.mark.parametrize(("words", "content"), [(["--hex"], "61 ff"), ([], "a\\xff")])
 async def test_contents_that_are_no_text_are_shown_all_the_same(
     client: Client, broker: FakeBroker, words: list[str], content: str

@@ -76,6 +76,20 @@ async def test_a_part_that_is_kept_down_has_no_endpoints_until_it_is_resumed(
         assert after["first"].pid != before["first"].pid
 
 
+async def test_a_part_that_is_kept_down_before_all_are_ready_announces_nothing(
+    tmp_path: Path, operator: Operator
+) -> None:
+    slow = SmallPart(tmp_path, "second", manner="slow")
+    stage = Stage(tmp_path, SmallPart(tmp_path, "first"), slow)
+    async with stage.running() as supervisor:
+        await operator.kill("first", keep_down=True)
+        while (await operator.status())["first"]["state"] != "down":
+            pass  # asking is what waits
+        assert stage.heard.empty()
+        supervisor.stop()
+        assert await supervisor.finished is None
+
+
 async def test_a_paused_part_stands_still_longer_than_one_that_hangs_may(
     tmp_path: Path, operator: Operator
 ) -> None:

@@ -57,7 +57,8 @@ async def main():
     path = Path(os.environ["GEMINGA_CONTROL_SOCKET"])
     async with ControlClient(path, name, "1", commands) as client:
         note("serves")
-        client.send(Ready({"pulsar": f"pulsar://{name}"}))
+        if manner != "slow":
+            client.send(Ready({"pulsar": f"pulsar://{name}"}))
         await stop.wait()
     note("stops")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,6 +81,12 @@ def test_every_setting_belongs_to_one_subject_of_its_command(command: str) -> No
         for name, setting in settings_of(COMMANDS[command][0]).items()
     }
     assert {name: subjects for name, subjects in found.items() if len(subjects) != 1} == {}
+
+
+@pytest.mark.parametrize("command", ["autorecovery", "bookie", "broker", "proxy"])
+def test_subjects_are_named_by_words(command: str) -> None:
+    for subject in COMMANDS[command][1].subjects:
+        assert re.fullmatch("[a-z-]+", subject.name)
 
 
 @pytest.mark.parametrize("command", ["autorecovery", "bookie", "broker", "proxy"])

@@ -61,7 +61,11 @@ def test_states_that_become_too_many_are_forgotten() -> None:
 
 
 @pytest.mark.parametrize(
-    "pattern", ["(", ")", "a)", "[a", "*", "+a", "[b-a]", "a{3,1}", "\\", "\\xg"]
+    "pattern",
+    [
+        *("(", ")", "a)", "[a", "*", "+a", "[b-a]", "a{3,1}", "\\", "\\xg"),
+        *("\\x+4", "\\x 4", "\\x4", "\\x{}", "\\x{4_1}", "\\x{110000}", f"\\x{{{'1' * 5_000}}}"),
+    ],
 )
 def test_nonsense_is_refused(pattern: str) -> None:
     with pytest.raises(InvalidPattern):
@@ -69,7 +73,11 @@ def test_nonsense_is_refused(pattern: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "pattern", ["a{1000}{1000}", "(a{1000}){1000}", "(" * 60 + ")" * 60, "a{9999}"]
+    "pattern",
+    [
+        *("a{1000}{1000}", "(a{1000}){1000}", "(" * 60 + ")" * 60),
+        *("a{9999}", f"a{{{'9' * 5_000}}}", f"a{{1,{'9' * 5_000}}}"),
+    ],
 )
 def test_what_would_become_huge_is_refused(pattern: str) -> None:
     with pytest.raises(UnsupportedPattern):

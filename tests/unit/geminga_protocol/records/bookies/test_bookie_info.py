@@ -47,7 +47,9 @@ def test_an_old_bookie_is_at_the_address_that_is_its_id() -> None:
     assert BookieInfo.decode(b"", "host.example.org:3181").address == ("host.example.org", 3181)
 
 
-@pytest.mark.parametrize("bookie_id", ["bookie-7", ":3181", "host:", "host:port", "host:³"])
+@pytest.mark.parametrize(
+    "bookie_id", ["bookie-7", ":3181", "host:", "host:port", "host:³", "host:" + "1" * 5_000]
+)
 def test_an_empty_record_under_an_id_that_is_no_address_is_refused(bookie_id: str) -> None:
     with pytest.raises(MalformedRecord):
         BookieInfo.decode(b"", bookie_id)

@@ -38,6 +38,13 @@ def test_buckets_are_found_among_a_cursors_properties_in_their_order() -> None:
     assert list(found.items()) == [(BucketKey(3, 11), 80), (BucketKey(12, 14), 90)]
 
 
+@pytest.mark.parametrize("ledger_id", ["1" * 5_000, "9" * 19])
+def test_numbers_that_are_no_ids_of_ledgers_name_no_bucket(ledger_id: str) -> None:
+    prefix = "#pulsar.internal.delayed.bucket"
+    properties = {f"{prefix}_{ledger_id}_14": "90", f"{prefix}_3_11": ledger_id}
+    assert not buckets_of(properties)
+
+
 def test_a_buckets_ledger_says_whose_it_is() -> None:
     assert bucket_labels(BucketKey(3, 4), "persistent://a/b/c", "sub") == {
         "application": b"pulsar",

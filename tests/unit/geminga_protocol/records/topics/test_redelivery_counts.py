@@ -62,3 +62,8 @@ def test_a_count_beyond_what_clients_can_be_told_is_kept_as_the_highest() -> Non
 )
 def test_what_is_no_run_is_left_out(name: str, count: int) -> None:
     assert runs_of_properties({name: count}) == []
+
+
+def test_a_property_with_more_digits_than_an_id_is_left_out() -> None:
+    properties = {f"geminga.redelivered.{'1' * 5_000}.3.5": 2, "geminga.redelivered.12.3.5": 2}
+    assert runs_of_properties(properties) == [CountedRun(12, 3, 5, 2)]
