@@ -250,8 +250,8 @@ class Bookie(Service):
                     if mark is not None:
                         self.storage.restore_mark(mark)
                 end = group.mark
-                # A checkpoint must not trust what a power cut may still take away: it may carry
-                # the group, but its mark stays before it.
+                # A checkpoint must not trust what a power cut may still take away: it may carry the
+                # group, but its mark stays before it.
                 if group.is_durable:
                     self._replayed[number] = end
                 # Where a checkpoint has failed for want of room, the others would too: the loop of

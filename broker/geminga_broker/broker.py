@@ -111,9 +111,9 @@ class Broker(Service):
         self._authentication = authentication
         self._calls = calls
         # Nothing below opens or connects anything: that is for ``_open``. Of two parts that need
-        # each other, the earlier one is given a function that looks the later one up.
-        # A constructor of one part takes those that stand below it; ``lambda``s bridge the few
-        # places where a lower part asks a higher one, and are called only once the broker is open.
+        # each other, the earlier one is given a function that looks the later one up. A constructor
+        # of one part takes those that stand below it; ``lambda``s bridge the few places where a
+        # lower part asks a higher one, and are called only once the broker is open.
         self._make_storage()
         self._make_ownership()
         self._make_topics(remote_calls)
@@ -450,8 +450,8 @@ class Broker(Service):
 
     async def check_health(self) -> None:
         """Publish one message and read it back. Raises what went wrong."""
-        # This acquires the bundle of the health check's topic, if no broker owns it.
-        # Always this broker: the namespace is its own (``broker_of_namespace``).
+        # This acquires the bundle of the health check's topic, if no broker owns it. Always this
+        # broker: the namespace is its own (``broker_of_namespace``).
         await self.ownership.owner(self._health.topic)
         await self._health.run()
 

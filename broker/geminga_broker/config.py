@@ -182,9 +182,9 @@ class BrokerConfig(PartConfig):
             return listeners.url(scheme) or own
 
         return BrokerAddress(
-            # As upstream: the port of HTTPS stands for the broker where it serves no HTTP.
-            # Two ids for one broker would be two brokers to the cluster: so the id depends on one
-            # port alone.
+            # As upstream: the port of HTTPS stands for the broker where it serves no HTTP. Two ids
+            # for one broker would be two brokers to the cluster: so the id depends on one port
+            # alone.
             broker_id=f"{host}:{ports.get('web_port', self.web_port_tls)}",
             broker_url=url("port"),
             http_url=url("web_port"),

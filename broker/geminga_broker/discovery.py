@@ -39,8 +39,8 @@ class Discovery:
     non_persistent_topics: NonPersistentTopics
     # The broker's setting, which counts where a namespace has none.
     auto_creation: AutoCreationConfig = field(kw_only=True)
-    # Set when the broker is registered: whatever is asked before waits for it.
-    # Never cleared: a broker that closes refuses lookups by its ownership (``check_ready``).
+    # Set when the broker is registered: whatever is asked before waits for it. Never cleared: a
+    # broker that closes refuses lookups by its ownership (``check_ready``).
     is_open: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     async def owner(self, topic: TopicName, *, authoritative: bool = False) -> Owner:
@@ -71,9 +71,9 @@ class Discovery:
             if partitions:
                 return partitions
         # Not partitioned so far. What its use would create is not created here, unless it is to be
-        # partitioned: the topic itself is created by the broker that serves it.
-        # Upstream creates the metadata of the partitioned topic at this request, too, which clients
-        # send before they use a topic.
+        # partitioned: the topic itself is created by the broker that serves it. Upstream creates
+        # the metadata of the partitioned topic at this request, too, which clients send before they
+        # use a topic.
         is_created = create and rule.is_allowed
         wanted = rule.partitions if topic.partition_index < 0 else 0
         # Existence is asked only where it matters: a topic that may be created without partitions
@@ -112,9 +112,9 @@ class Discovery:
                 f"{record.partitions} partitions"
             )
         # Creating the partitioned topic allowed its partitions. One may be missing as it was
-        # deleted alone, or as it is not persistent and so stored nowhere.
-        # A topic that is being deleted is marked first (``deleted``): its partitions must not come
-        # back one by one while they are deleted.
+        # deleted alone, or as it is not persistent and so stored nowhere. A topic that is being
+        # deleted is marked first (``deleted``): its partitions must not come back one by one while
+        # they are deleted.
         return not record.deleted
 
     async def _rule(self, topic: TopicName) -> AutoCreation:

@@ -24,9 +24,8 @@ from geminga_server.http.server import AsgiApp, Receive, Scope, Send
 log = logging.getLogger(__name__)
 
 # A worker accepts a request at once, and answers most of them at once. For a new function it builds
-# an environment, which may take minutes without a byte of the answer.
-# The body of a request is kept to be sent again where a worker redirects it to the leader of the
-# workers.
+# an environment, which may take minutes without a byte of the answer. The body of a request is kept
+# to be sent again where a worker redirects it to the leader of the workers.
 LIMITS = ForwardingLimits(
     connect_timeout_s=5.0, silence_timeout_s=300.0, replay_bytes_max=1024 * 1024
 )

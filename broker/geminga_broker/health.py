@@ -26,9 +26,8 @@ class HealthCheck:
         self.is_healthy: bool | None = None  # at the last check; None before the first
         # Numbers the messages, so that each is known again.
         self._numbers = count()
-        # One check at a time: monitoring may ask faster than bookies answer.
-        # Others wait their turn, and then make a check of their own: an answer is never older than
-        # its question.
+        # One check at a time: monitoring may ask faster than bookies answer. Others wait their
+        # turn, and then make a check of their own: an answer is never older than its question.
         self._running = asyncio.Lock()
 
     async def run(self) -> None:

@@ -197,8 +197,8 @@ def settled(config: BrokerConfig, files: OpenFiles) -> BrokerConfig:
 
 def calls_to_brokers(config: BrokerClientTlsConfig) -> HttpCalls:
     """What makes requests to other brokers. Raises ``ServerStartError`` for unusable files."""
-    # Made anew with each connection, so that renewed certificates are used; and once now, so that
-    # a mistake is found at the start.
+    # Made anew with each connection, so that renewed certificates are used; and once now, so that a
+    # mistake is found at the start.
     config.context()
     return HttpCalls(tls=config.context, prefers_tls=config.enabled)
 

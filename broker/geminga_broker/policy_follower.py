@@ -73,8 +73,7 @@ class PolicyFollower(Service):
         """Note that the policies of a namespace changed; None: those of all namespaces may have."""
         if namespace is None:
             # None for each of them: of all topics. Notifications for single ones may have been
-            # missed, too.
-            # Replaces what was due of single topics: all includes them.
+            # missed, too. Replaces what was due of single topics: all includes them.
             self._due.update(dict.fromkeys(self._in_use()))
         else:
             self.topics_changed(namespace, None)
@@ -88,8 +87,8 @@ class PolicyFollower(Service):
         # missed.
         if namespace not in self._in_use():
             return
-        # None stands for all topics: a change that is due for all must not be narrowed to some.
-        # Two changes before the next turn become one: the union of their topics.
+        # None stands for all topics: a change that is due for all must not be narrowed to some. Two
+        # changes before the next turn become one: the union of their topics.
         before = self._due.get(namespace, ())
         self._due[namespace] = None if topics is None or before is None else {*before, *topics}
         self._is_due.set()

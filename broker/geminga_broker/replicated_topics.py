@@ -37,8 +37,8 @@ log = logging.getLogger(__name__)
 # that clients wait for must not be delayed.
 LOADS_AT_ONCE_MAX = 8
 # What failed, mostly for lack of a connection, is retried after so long; so often the leader checks
-# whether a broker is gone.
-# Topics are served late by this at worst: what they have to replicate waits in their logs.
+# whether a broker is gone. Topics are served late by this at worst: what they have to replicate
+# waits in their logs.
 PERIOD_S = 5.0
 
 
@@ -69,13 +69,13 @@ class ReplicatedTopics(Service):
         self._topics = topics
         self._is_leader = is_leader
         self._view_brokers = view_brokers
-        # Bundles that were acquired, and whose topics were not loaded yet, in this order.
-        # Each once, however often it was acquired: loading looks at what is owned then.
+        # Bundles that were acquired, and whose topics were not loaded yet, in this order. Each
+        # once, however often it was acquired: loading looks at what is owned then.
         self._acquired: dict[Bundle, None] = {}
         self._woken = asyncio.Event()
         # The brokers that lived when this one, as the leader, last had all bundles served; None
-        # before that, and while it is not the leader.
-        # Only replaced when a whole round has succeeded, so that a round that failed is repeated.
+        # before that, and while it is not the leader. Only replaced when a whole round has
+        # succeeded, so that a round that failed is repeated.
         self._living: frozenset[str] | None = None
         # Called in the turn in which the bundle becomes this broker's. It only notes: loading takes
         # requests, and ``acquire`` holds the bundle's lock meanwhile.
@@ -106,9 +106,8 @@ class ReplicatedTopics(Service):
                 del self._acquired[bundle]
                 if not await self._load(bundle):
                     failed.append(bundle)
-            # Bundles that are acquired during the pause wait for its end, too.
-            # The failed ones are noted as if they were just acquired: ``_load`` drops those that
-            # have moved on.
+            # Bundles that are acquired during the pause wait for its end, too. The failed ones are
+            # noted as if they were just acquired: ``_load`` drops those that have moved on.
             if failed:
                 await asyncio.sleep(PERIOD_S)
                 for bundle in failed:
@@ -120,9 +119,8 @@ class ReplicatedTopics(Service):
 
         async def load(topic: TopicName) -> None:
             nonlocal is_done
-            # The bundle may have moved on, and clients may have had the topic loaded.
-            # Asked when the topic's turn comes, not when the list is made: other topics took their
-            # time.
+            # The bundle may have moved on, and clients may have had the topic loaded. Asked when
+            # the topic's turn comes, not when the list is made: other topics took their time.
             if not self._ownership.owns(topic) or topic in self._topics.loaded:
                 return
             try:
@@ -160,9 +158,9 @@ class ReplicatedTopics(Service):
         # A broker serves no topic of such a namespace, so that it has none to replicate.
         if not serves(self._policies.cluster, policies):
             return []
-        # Topics may be replicated by policies of their own.
-        # Before they are resolved: until the own policies of its topics are read, a topic that is
-        # replicated by them alone would look as if it were not.
+        # Topics may be replicated by policies of their own. Before they are resolved: until the own
+        # policies of its topics are read, a topic that is replicated by them alone would look as if
+        # it were not.
         await self._policies.topics.ready(namespace)
         topics = await self._persistent_topics.names(namespace)
         return [t for t in topics if self._policies.resolve(t, policies).replication.remotes]
@@ -183,8 +181,8 @@ class ReplicatedTopics(Service):
             return
         try:
             living = frozenset((await self._view_brokers()).loads)
-            # Only a broker that is gone leaves bundles without an owner, a new one does not.
-            # Both ways: a leader that was elected just now does not know who died before that.
+            # Only a broker that is gone leaves bundles without an owner, a new one does not. Both
+            # ways: a leader that was elected just now does not know who died before that.
             if self._living is None or self._living - living:
                 for tenant in await self._tenants.names():
                     for namespace in await self._namespaces.names(tenant):

@@ -35,8 +35,8 @@ class ReservedPort:
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         try:
             # Linux lets several sockets with SO_REUSEADDR bind one address as long as none of them
-            # listens. This one never does.
-            # Both sides must set it: the holder, and the program that listens later.
+            # listens. This one never does. Both sides must set it: the holder, and the program that
+            # listens later.
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._socket.bind((host, port))
             # The kernel's choice, where 0 was wanted.

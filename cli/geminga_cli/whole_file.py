@@ -16,10 +16,10 @@ def write_whole(path: Path, text: str) -> None:
     The file is not synced: its content is valid for one life of a cluster and written again in the
     next, so a power cut may lose it. Raises ``OSError``.
     """
-    # In the same directory: a rename between file systems would be a copy.
-    # One name for all writers: a process that was killed in between leaves the file behind, and the
-    # next write replaces it. Two processes never write at the same time, because the lock of the
-    # data directory admits one supervisor.
+    # In the same directory: a rename between file systems would be a copy. One name for all
+    # writers: a process that was killed in between leaves the file behind, and the next write
+    # replaces it. Two processes never write at the same time, because the lock of the data
+    # directory admits one supervisor.
     fresh = path.with_name(path.name + ".new")
     fresh.write_text(text)
     fresh.replace(path)

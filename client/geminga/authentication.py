@@ -195,8 +195,8 @@ class OAuth2(_OneStep):
         self._form = urlencode({name: value for name, value in form.items() if value is not None})
         self._tls = tls or Tls()
         self._timeout_s = timeout_s
-        # The current token, and when it is due for replacement in seconds of the loop's clock.
-        # Both change only within the lock, and together.
+        # The current token, and when it is due for replacement in seconds of the loop's clock. Both
+        # change only within the lock, and together.
         self._token = b""
         self._replace_at_s = 0.0
         # Of many connections that are opened at the same time, one fetches the token for all.

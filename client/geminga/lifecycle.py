@@ -44,8 +44,8 @@ class Opening(Generic[OpenedT]):
         return self._work.__await__()
 
     async def __aenter__(self) -> OpenedT:
-        # A coroutine runs once: entering a second time raises Python's own error.
-        # Kept for the end of the block only: ``await`` leaves closing to its caller.
+        # A coroutine runs once: entering a second time raises Python's own error. Kept for the end
+        # of the block only: ``await`` leaves closing to its caller.
         self._opened = await self._work
         return self._opened
 

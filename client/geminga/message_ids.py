@@ -30,8 +30,8 @@ class BatchAcks:
         self.size = size
         # How many messages are open.
         self._left = size
-        # A digit for each message, 1 while it is open. Bits of an integer would be smaller, and
-        # all of them be copied at each acknowledgement.
+        # A digit for each message, 1 while it is open. Bits of an integer would be smaller, and all
+        # of them be copied at each acknowledgement.
         self._open = bytearray(b"1") * size
 
     def acknowledge(self, batch_index: int) -> bool:

@@ -19,9 +19,9 @@ FRAME_SIZE_BYTES = 4
 assert FRAME_SIZE.size == FRAME_SIZE_BYTES
 
 # A peer that sends a frame in tiny pieces makes the reader hold many small objects, and each
-# ``bytes`` object costs 33 bytes beside its content: a frame sent two bytes at a time would take
-# 20 times its size. So every 256 pieces are joined into one. Every byte is copied at most twice:
-# once here, once when the frame is complete.
+# ``bytes`` object costs 33 bytes beside its content: a frame sent two bytes at a time would take 20
+# times its size. So every 256 pieces are joined into one. Every byte is copied at most twice: once
+# here, once when the frame is complete.
 LOOSE_CHUNKS_MAX = 256
 
 # Where frames lie in a buffer: (start, end) of each, without its size field.
@@ -50,9 +50,9 @@ class FrameReader:
         self._chunks: list[bytes] = []
         # Pieces at the end of ``_chunks`` that were not joined yet.
         self._loose_chunks = 0
-        # The size of the unfinished frame with its size field; until that has arrived, the size
-        # of the size field. With fewer bytes than this there is no point in joining the pieces:
-        # a large frame in many pieces would be copied once for each of them.
+        # The size of the unfinished frame with its size field; until that has arrived, the size of
+        # the size field. With fewer bytes than this there is no point in joining the pieces: a
+        # large frame in many pieces would be copied once for each of them.
         self._wanted_bytes = FRAME_SIZE_BYTES
 
     def feed(self, chunk: bytes) -> tuple[bytes, Bounds]:

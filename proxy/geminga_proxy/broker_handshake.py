@@ -56,8 +56,8 @@ class BrokerHandshake(asyncio.Protocol):
         except WireError as error:
             self._fail(error)
             return
-        # The splice reads the rest, once it has the transport.
-        # In the same turn: a byte that came later would be lost between two protocols.
+        # The splice reads the rest, once it has the transport. In the same turn: a byte that came
+        # later would be lost between two protocols.
         self._transport.pause_reading()
         if command.type in FIRST_ANSWERS:
             self.answer.set_result(buffer)

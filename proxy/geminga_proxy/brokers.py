@@ -32,8 +32,8 @@ RETRY_S = 1.0
 class Brokers(Protocol):
     """What knows the brokers: one of the two classes below."""
 
-    # The brokers that are known now. It is replaced as a whole, never changed.
-    # Readers hold it across awaits: they see one state of the brokers, if not the newest.
+    # The brokers that are known now. It is replaced as a whole, never changed. Readers hold it
+    # across awaits: they see one state of the brokers, if not the newest.
     view: BrokerView
 
 
@@ -60,9 +60,9 @@ class RegisteredBrokers(Service):
         self._living = LivingBrokers(coordination)
         # Something in ZooKeeper has changed since the view was made.
         self._stale = asyncio.Event()
-        # Watches only wake: what is there now is read anew, however many changes there were.
-        # Called by watches, and when the session is back; the task below does the reading, one
-        # round at a time.
+        # Watches only wake: what is there now is read anew, however many changes there were. Called
+        # by watches, and when the session is back; the task below does the reading, one round at a
+        # time.
         self._living.follow(self._stale.set)
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -74,8 +74,8 @@ class RegisteredBrokers(Service):
     async def _follow(self) -> None:
         while True:
             await self._stale.wait()
-            # What changes during this pause is read together.
-            # The flag stays set during the pause, so changes in it cost no further round.
+            # What changes during this pause is read together. The flag stays set during the pause,
+            # so changes in it cost no further round.
             await asyncio.sleep(GATHER_S)
             # The flag is still set then: the next round begins at once after this pause.
             if not await self._look():
@@ -104,8 +104,8 @@ class RegisteredBrokers(Service):
             return False
         # As a whole: a view with half of the new brokers never shows.
         view = BrokerView.of_records(records, is_tls=self._is_tls)
-        # Each load report makes the view stale, and few of them change an address.
-        # Equal views are equal in their order, too, as ``ids`` is sorted.
+        # Each load report makes the view stale, and few of them change an address. Equal views are
+        # equal in their order, too, as ``ids`` is sorted.
         if view != self.view:
             self.view = view
             log.info("brokers found", extra={"brokers": list(view.service_urls)})

@@ -161,8 +161,8 @@ class ProxyConfig(PartConfig):
     @property
     def ports(self) -> Mapping[str, int]:
         """The ports that it listens on, by the names of their settings."""
-        # Only those that are opened: a port that is not used may be taken by another program.
-        # Also checked for being distinct, by their names, before the proxy starts.
+        # Only those that are opened: a port that is not used may be taken by another program. Also
+        # checked for being distinct, by their names, before the proxy starts.
         ports = {"port": self.port, "web_port": self.web_port}
         secured = {"port_tls": self.port_tls, "web_port_tls": self.web_port_tls}
         return ports | secured if self.tls.is_on else ports

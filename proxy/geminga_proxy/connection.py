@@ -47,12 +47,12 @@ from geminga_server.connection_limits import ConnectionLimits, Limit
 log = logging.getLogger(__name__)
 
 # Requests are names and patterns. The longest that clients and brokers send before they are joined
-# are credentials (a token with many claims, a chain of certificates: tens of KiB).
-# Larger frames are for brokers, and pass through splices unparsed.
+# are credentials (a token with many claims, a chain of certificates: tens of KiB). Larger frames
+# are for brokers, and pass through splices unparsed.
 FRAME_BYTES_MAX = 128 * 1024
 # Requests of one client that wait for brokers' answers; with as many its socket is not read. A
-# client with thousands of topics asks for all of them at once.
-# Memory: each holds its request and a task, some KiB, so a client can take a few MiB of the proxy.
+# client with thousands of topics asks for all of them at once. Memory: each holds its request and a
+# task, some KiB, so a client can take a few MiB of the proxy.
 REQUESTS_MAX = 1_000
 
 
@@ -65,8 +65,8 @@ class State(Enum):
     ASKING = auto()
     # The broker that it named is being connected to.
     JOINING = auto()
-    # Joined, so that this is no longer its protocol; or refused, or lost.
-    # Entered once, and never left.
+    # Joined, so that this is no longer its protocol; or refused, or lost. Entered once, and never
+    # left.
     ENDED = auto()
 
 
@@ -94,8 +94,7 @@ class ConnectionContext:
     rules: TargetRules
     spawn: Callable[[Coroutine[Any, Any, object], str], asyncio.Task[object]]
     counts: ConnectionCounts = field(default_factory=ConnectionCounts)
-    # Connections that are not joined, in the order in which they came.
-    # Never one that is ENDED.
+    # Connections that are not joined, in the order in which they came. Never one that is ENDED.
     open: dict[ClientConnection, None] = field(default_factory=dict)
 
 
@@ -105,30 +104,29 @@ class ClientConnection(asyncio.Protocol):
     def __init__(self, context: ConnectionContext) -> None:
         self._context = context
         self._state = State.STARTED
-        # What came before CONNECT was whole.
-        # At most one frame and what came with it: ``_begin`` refuses longer ones by their first
-        # bytes.
+        # What came before CONNECT was whole. At most one frame and what came with it: ``_begin``
+        # refuses longer ones by their first bytes.
         self._early = bytearray()
         # What comes after it, where the client asks for topics.
         self._frames = FrameReader(FRAME_BYTES_MAX)
         self._transport: asyncio.Transport
-        # A balancer's header of the PROXY protocol may come first.
-        # Due at most once, before everything else.
+        # A balancer's header of the PROXY protocol may come first. Due at most once, before
+        # everything else.
         self._is_header_due = context.config.ha_proxy_protocol_enabled
         # The client's address, by which connections are limited.
         self._host = ""
         # Whether ``limits`` counts this connection under ``_host``. After ``_leave`` for a splice
         # it is the splice that ends the counting.
         self._is_admitted = False
-        # What is due next: CONNECT, a sign of life, or the end of an orderly close.
-        # At most one at a time: each state has one thing that it waits for.
+        # What is due next: CONNECT, a sign of life, or the end of an orderly close. At most one at
+        # a time: each state has one thing that it waits for.
         self._timer: asyncio.TimerHandle | None = None
         # Something came since the last PING, commands or not.
         self._is_heard = True
         # The client does not take its answers.
         self._is_slow = False
-        # What works for this client, and ends with it.
-        # Ended by ``_leave``. The length is the number of requests that have no answer yet.
+        # What works for this client, and ends with it. Ended by ``_leave``. The length is the
+        # number of requests that have no answer yet.
         self._tasks: set[asyncio.Task[object]] = set()
 
     # Transport events
@@ -174,8 +172,8 @@ class ClientConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
         del exc
-        # Also called where the client goes while it is being joined: the task is cancelled then.
-        # A splice has set its own protocol, so this is not called for connections that are joined.
+        # Also called where the client goes while it is being joined: the task is cancelled then. A
+        # splice has set its own protocol, so this is not called for connections that are joined.
         self._leave()
         # Once for each ``_admit``: the flag is False for those that were refused.
         if self._is_admitted:
@@ -361,8 +359,8 @@ class ClientConnection(asyncio.Protocol):
             log.info("client cut off: no sign of life", extra={"client": self._host})
             self._transport.abort()
             return
-        # Set again by whatever the client sends until the next check.
-        # A PONG to the PING below counts as anything else does.
+        # Set again by whatever the client sends until the next check. A PONG to the PING below
+        # counts as anything else does.
         self._is_heard = False
         self._transport.write(PING)
         self._set_timer(self._check_alive)

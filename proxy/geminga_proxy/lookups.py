@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 # Brokers that one request is tried at: where so many cannot be reached, the next will not help.
 BROKERS_TRIED_MAX = 5
 # A broker that did not answer in its share of the time is tried after all others for so long: each
-# of its turns would cost a client that share again. Longer than a client waits for an answer.
-# A broker that hangs accepts connections, so only its silence tells.
+# of its turns would cost a client that share again. Longer than a client waits for an answer. A
+# broker that hangs accepts connections, so only its silence tells.
 STILL_S = 60.0
 # Upstream's words.
 TOO_MANY = "Too many concurrent lookup and partitionsMetadata requests"
@@ -49,8 +49,8 @@ class RequestCounts:
     rejected: int = 0
 
 
-# The requests that are forwarded, with the names that they are counted under.
-# Anything else that a client asks is refused: it needs the client's own connection to a broker.
+# The requests that are forwarded, with the names that they are counted under. Anything else that a
+# client asks is refused: it needs the client's own connection to a broker.
 FORWARDED_COMMANDS: Mapping[int, str] = {
     BaseCommand.LOOKUP: "lookup",
     BaseCommand.PARTITIONED_METADATA: "partitions_metadata",
@@ -64,8 +64,8 @@ class Lookups(Service):
 
     def __init__(self, brokers: Brokers, network: Network, config: ProxyConfig) -> None:
         super().__init__()
-        # By the names in ``FORWARDED_COMMANDS``.
-        # Only counted up, for the metrics; ``_open_requests`` is what bounds.
+        # By the names in ``FORWARDED_COMMANDS``. Only counted up, for the metrics;
+        # ``_open_requests`` is what bounds.
         self.counts = {name: RequestCounts() for name in FORWARDED_COMMANDS.values()}
         self._brokers = brokers
         self._is_tls = config.broker_tls.enabled
@@ -77,11 +77,11 @@ class Lookups(Service):
         # Which broker is tried first, counted on with each request.
         self._turn = 0
         # How long one try may take, except the last: with as many tries as there may be, that one
-        # has twice its share.
-        # With the worst case, five brokers of which four hang: four shares, then two for the last.
+        # has twice its share. With the worst case, five brokers of which four hang: four shares,
+        # then two for the last.
         self._share_s = config.operation_timeout_s / (BROKERS_TRIED_MAX + 1)
-        # Brokers that did not answer in time, by URL, and until when they are tried last.
-        # At most as many as there are brokers: ``_in_turn`` drops the others.
+        # Brokers that did not answer in time, by URL, and until when they are tried last. At most
+        # as many as there are brokers: ``_in_turn`` drops the others.
         self._still_until: dict[str, float] = {}
         # Its connections are the proxy's own: all clients share them, and they outlive clients.
         self._pool = ConnectionPool(
@@ -113,8 +113,8 @@ class Lookups(Service):
         # Before the task is made, so that requests of the same turn see it counted.
         self._open_requests += 1
         task = self.spawn(self._answer(command, answer), name="ask a broker")
-        # Not in the task itself: one that is cancelled before it begins never runs.
-        # The callback runs on every way out: answered, failed, cancelled.
+        # Not in the task itself: one that is cancelled before it begins never runs. The callback
+        # runs on every way out: answered, failed, cancelled.
         task.add_done_callback(self._answered)
         return task
 
@@ -123,8 +123,8 @@ class Lookups(Service):
 
     async def _answer(self, command: BaseCommand, answer: Callable[[bytes], None]) -> None:
         """Ask brokers, and answer whatever comes of it."""
-        # A copy: it gets a number of its own on each connection to a broker.
-        # Of the client's request the caller keeps the original, whose number the answer needs.
+        # A copy: it gets a number of its own on each connection to a broker. Of the client's
+        # request the caller keeps the original, whose number the answer needs.
         asked = BaseCommand()
         asked.CopyFrom(command)
         try:

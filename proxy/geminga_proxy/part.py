@@ -67,9 +67,8 @@ async def serve(config: ProxyConfig, stop: StopRequest) -> None:
         # there.
         brokers = await known_brokers(config, stack, stop)
         tls = await accepting_tls(config.tls, stack)
-        # With several workers this process takes no clients itself.
-        # The parent's own ``brokers`` are for its REST side and its health; each worker has its
-        # own.
+        # With several workers this process takes no clients itself. The parent's own ``brokers``
+        # are for its REST side and its health; each worker has its own.
         if config.workers > 1:
             workers = await stack.enter_async_context(Workers(config, brokers))
             metrics.collectors.append(lambda: families(workers.reports))

@@ -23,8 +23,8 @@ from geminga_server.connection_limits import ConnectionLimits
 
 log = logging.getLogger(__name__)
 
-# When the proxy ends, brokers get so long to release the clients' producers and consumers.
-# Spent once, for all splices together: a broker that is dead must not hold up the end of the proxy.
+# When the proxy ends, brokers get so long to release the clients' producers and consumers. Spent
+# once, for all splices together: a broker that is dead must not hold up the end of the proxy.
 LET_GO_TIMEOUT_S = 1.0
 
 
@@ -42,8 +42,8 @@ class Proxy(Service):
         """``network`` listens for plain connections and opens those to brokers, with TLS where the
         settings say so; ``tls_network`` listens for clients' connections with TLS."""
         super().__init__()
-        # The two come from the same settings, by two ways.
-        # The listener for TLS is made from ``tls_network``, the announced address from the config.
+        # The two come from the same settings, by two ways. The listener for TLS is made from
+        # ``tls_network``, the announced address from the config.
         assert not config.tls.is_on or tls_network is not None, "TLS would be announced, not served"
         self.config = config
         self._network = network
@@ -77,8 +77,8 @@ class Proxy(Service):
 
     async def check_health(self) -> None:
         """Raise ``NoBroker`` where no broker is known, so that no client can be served."""
-        # Of the view alone: to ask brokers would make health as slow as they are.
-        # While ZooKeeper is away, the brokers of the last view count as living.
+        # Of the view alone: to ask brokers would make health as slow as they are. While ZooKeeper
+        # is away, the brokers of the last view count as living.
         if not self.context.brokers.view.service_urls:
             raise NoBroker("no broker is there")
 
@@ -108,12 +108,12 @@ class Proxy(Service):
         A client comes back through another proxy at once, and must find its producer's name and its
         exclusive subscription free.
         """
-        # Those that are not joined have nothing at a broker.
-        # A copy: ``close`` takes the connection out of ``open``.
+        # Those that are not joined have nothing at a broker. A copy: ``close`` takes the connection
+        # out of ``open``.
         for connection in list(self.context.open):
             connection.close()
-        # Copied: each takes itself out of the dict when it ends.
-        # Joined ones are in ``splices``, and not in ``context.open``: no client is in both.
+        # Copied: each takes itself out of the dict when it ends. Joined ones are in ``splices``,
+        # and not in ``context.open``: no client is in both.
         splices = list(self.splices.open)
         try:
             async with asyncio.timeout(LET_GO_TIMEOUT_S):

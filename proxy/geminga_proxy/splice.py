@@ -38,22 +38,20 @@ class SpliceEnd(asyncio.Protocol):
 
     __slots__ = ("_counts", "_splice", "is_lost", "other", "pieces", "transport")
 
-    # Where what is read here goes.
-    # Set once, by ``Splice``, before any callback runs.
+    # Where what is read here goes. Set once, by ``Splice``, before any callback runs.
     other: asyncio.Transport
 
     def __init__(self, splice: Splice, transport: asyncio.Transport, counts: SpliceCounts) -> None:
         self._splice = splice
         self._counts = counts
         self.transport = transport
-        # Reads so far, by which ``Splices.review`` sees whether anything moves.
-        # Never reset: a review compares it with what it saw before.
+        # Reads so far, by which ``Splices.review`` sees whether anything moves. Never reset: a
+        # review compares it with what it saw before.
         self.pieces = 0
         self.is_lost = False
         # By these ``pause_writing`` is called: a slow reader slows its sender down, and takes no
-        # memory.
-        # asyncio's own limits are 64 KiB and a quarter of that; ``low`` follows ``high`` as a
-        # quarter.
+        # memory. asyncio's own limits are 64 KiB and a quarter of that; ``low`` follows ``high`` as
+        # a quarter.
         transport.set_write_buffer_limits(high=BUFFER_BYTES_MAX)
 
     def data_received(self, data: bytes) -> None:
@@ -102,15 +100,15 @@ class Splice:
         # Set when the broker has closed its side.
         self._broker_gone = asyncio.Event()
         self._linger: asyncio.TimerHandle | None = None
-        # What ``Splices.review`` saw last of the broker's side, and for how long nothing moved.
-        # In units of ``REVIEW_S``: a splice is reviewed by one timer for all.
+        # What ``Splices.review`` saw last of the broker's side, and for how long nothing moved. In
+        # units of ``REVIEW_S``: a splice is reviewed by one timer for all.
         self.pieces_seen = 0
         self.silent_s = 0.0
 
     def begin(self, to_broker: bytes, to_client: bytes) -> None:
         """Take over both transports. The arguments were read before, and not forwarded yet."""
-        # From now on ``review`` and the end of the proxy find it.
-        # Before the first byte moves: a side that is lost at once takes the splice out again.
+        # From now on ``review`` and the end of the proxy find it. Before the first byte moves: a
+        # side that is lost at once takes the splice out again.
         self._splices.open[self] = None
         # Both sides have their protocol before either is read: bytes go nowhere else from here on.
         for end, early in ((self.broker, to_broker), (self.client, to_client)):

@@ -59,12 +59,12 @@ class Forwarding(Forwarder):
         if not urls:
             await refuse(send, 503, "no broker is there that answers REST")
             return
-        # Brokers take turns, and so do functions workers.
-        # One counter for both lists: it only spreads where a request begins.
+        # Brokers take turns, and so do functions workers. One counter for both lists: it only
+        # spreads where a request begins.
         self._turn = (self._turn + 1) % len(urls)
         in_turn = [*urls[self._turn :], *urls[: self._turn]]
-        # Until the whole answer has been sent: a slow client counts as long as it reads.
-        # From here to the ``finally`` there is no way out that is not counted.
+        # Until the whole answer has been sent: a slow client counts as long as it reads. From here
+        # to the ``finally`` there is no way out that is not counted.
         self._open_requests += 1
         try:
             await self.forward(scope, receive, send, in_turn[:BROKERS_TRIED_MAX])

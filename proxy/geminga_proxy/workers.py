@@ -49,9 +49,8 @@ class Workers(Service):
     def __init__(self, config: ProxyConfig, brokers: Brokers) -> None:
         super().__init__()
         self.config = config
-        # The last numbers of the workers that serve, by their names, which are "1" and on.
-        # A worker that ends is taken out at once, so the metrics and the health show only living
-        # ones.
+        # The last numbers of the workers that serve, by their names, which are "1" and on. A worker
+        # that ends is taken out at once, so the metrics and the health show only living ones.
         self.reports: dict[str, ProxyNumbers] = {}
         self._brokers = brokers
 

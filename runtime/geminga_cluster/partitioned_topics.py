@@ -139,9 +139,9 @@ class PartitionedTopics:
                 raise TooFewPartitions(partitions, record.partitions)
             if partitions == record.partitions:
                 return
-            # Repeating this is harmless: nodes that exist, from a round before, stay.
-            # The managed ledgers exist before the record counts them: a client that sees the new
-            # number may use each of the partitions at once.
+            # Repeating this is harmless: nodes that exist, from a round before, stay. The managed
+            # ledgers exist before the record counts them: a client that sees the new number may use
+            # each of the partitions at once.
             ledgers = _partition_paths(topic, record.partitions, partitions)
             await _create_nodes(self._coordination, ledgers, {})
             for index in range(record.partitions, partitions):
@@ -218,9 +218,8 @@ async def _create_nodes(
             try:
                 await coordination.transaction(operations)
             except NodeMissing:
-                # Parents exist nearly always. ZooKeeper does not say which one is missing.
-                # Each is tried, also those that exist: the next round of the loop then finds all of
-                # them.
+                # Parents exist nearly always. ZooKeeper does not say which one is missing. Each is
+                # tried, also those that exist: the next round of the loop then finds all of them.
                 for parent in sorted({path.rpartition("/")[0] for path in wanted}):
                     with suppress(NodeExists):
                         await coordination.create(parent, make_parents=True)

@@ -69,8 +69,8 @@ class PersistentTopics:
             return None
         cursors: dict[str, StoredCursor] = {}
         for name in names:
-            # A cursor may be deleted between the list and its turn. One request after the other:
-            # a topic has few cursors, and operators ask for one topic at a time.
+            # A cursor may be deleted between the list and its turn. One request after the other: a
+            # topic has few cursors, and operators ask for one topic at a time.
             with suppress(NodeMissing):
                 cursor, cursor_stat = await self.coordination.get(f"{path}/{name}")
                 cursors[decode_local(name)] = StoredCursor(CursorRecord.decode(cursor), cursor_stat)

@@ -26,8 +26,8 @@ from geminga_runtime.service import Service
 log = logging.getLogger(__name__)
 
 # After a read, the next one waits four times as long as the read took, so that a namespace with
-# very many topics takes at most a fifth of the time; and at most half a second, so that a change
-# is reported within a second.
+# very many topics takes at most a fifth of the time; and at most half a second, so that a change is
+# reported within a second.
 REST_FACTOR = 4.0
 REST_S_MAX = 0.5
 RETRY_S = 0.5

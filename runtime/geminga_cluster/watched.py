@@ -58,8 +58,8 @@ class Watched(Generic[T]):
         self._former: dict[str, T | None] = {}
         # Assumed until the session says otherwise: a cache may be made after the session began.
         self._is_connected = True
-        # The newest read under way of each path. A change removes it, so that its answer, which
-        # may be older than the change, is returned but not cached.
+        # The newest read under way of each path. A change removes it, so that its answer, which may
+        # be older than the change, is returned but not cached.
         self._asking: dict[str, object] = {}
         self._followers: list[OnStale] = []
         coordination.on_session(self._session_changed)

@@ -220,9 +220,9 @@ class _OpenFile:
         is_reread: bool,
         is_synced: bool,
     ) -> None:
-        # The bytes of the file as we know it; reserved space behind them does not count.
-        # Written in a thread that holds ``_appending``, and read anywhere: Python replaces an
-        # integer as a whole.
+        # The bytes of the file as we know it; reserved space behind them does not count. Written in
+        # a thread that holds ``_appending``, and read anywhere: Python replaces an integer as a
+        # whole.
         self.size = size
         self._descriptor = _Descriptor(descriptor)
         # How much space is reserved at a time (0: none), and where the reserved space ends.

@@ -38,9 +38,8 @@ class WorkPool:
 
         async with asyncio.TaskGroup() as group:
             # A few tasks that take one thing after the other, instead of a task for each thing, of
-            # which there may be millions.
-            # Things that are added while this runs are worked on as well, by the tasks that there
-            # are.
+            # which there may be millions. Things that are added while this runs are worked on as
+            # well, by the tasks that there are.
             for _ in range(min(self._width, len(things))):
                 group.create_task(go_on(), name="work in a pool")
         if errors:

@@ -115,8 +115,8 @@ class ConnectionLimits:
     def leave(self, address: str) -> None:
         """A connection from ``address`` that was admitted is over."""
         self.open_count -= 1
-        # Once for each connection that ``admit`` counted: a second call may raise ``KeyError``,
-        # and is a mistake of the server's.
+        # Once for each connection that ``admit`` counted: a second call may raise ``KeyError``, and
+        # is a mistake of the server's.
         left = self._open_by_address[address] - 1
         if left:
             self._open_by_address[address] = left

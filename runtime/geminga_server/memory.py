@@ -11,9 +11,9 @@ import gc
 
 # mallopt(3): blocks up to 32 MiB come from the heap, and the heap keeps 64 MiB at its top. By
 # default each larger block is mapped and unmapped, at a page fault for each 4 KiB. Batched publish
-# of 1 KiB messages took 6.0 us of CPU each, and 4.4 us with this (medians of alternating runs).
-# Two arenas at most: glibc would give the threads that sync and compress one each, up to eight for
-# each core, and every arena keeps freed memory.
+# of 1 KiB messages took 6.0 us of CPU each, and 4.4 us with this (medians of alternating runs). Two
+# arenas at most: glibc would give the threads that sync and compress one each, up to eight for each
+# core, and every arena keeps freed memory.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 MALLOC_OPTIONS = ((M_MMAP_THRESHOLD, 32 << 20), (M_TRIM_THRESHOLD, 64 << 20), (M_ARENA_MAX, 2))
 

@@ -97,8 +97,8 @@ def raise_limit() -> int:
     Returns the limit that holds then: the old one where the system does not allow another.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # The first value that the system accepts.
-    # The hard limit stays as it is: a process without rights could not raise it again.
+    # The first value that the system accepts. The hard limit stays as it is: a process without
+    # rights could not raise it again.
     for wanted in (hard, max(current_limit(), MACOS_MAX)):
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -59,15 +59,15 @@ class SimulatedDisk:
         self.random = loop.stream(f"disk {name}")
         self.conditions = conditions or DiskConditions()
         self.capacity_bytes = capacity_bytes
-        # Syncs return and make nothing safe, as on a disk with a volatile cache.
-        # Set by the canary, and by the fault injector for a while.
+        # Syncs return and make nothing safe, as on a disk with a volatile cache. Set by the canary,
+        # and by the fault injector for a while.
         self.is_lying = False
-        # By path, without a leading slash.
-        # What processes see, synced or not; only a crash tells the two apart.
+        # By path, without a leading slash. What processes see, synced or not; only a crash tells
+        # the two apart.
         self.files: dict[str, StoredFile] = {}
         self.directories: dict[str, None] = {"": None}
-        # Counts the lives of processes on this disk: views of earlier ones are dead.
-        # Only ``unmount`` and ``crash`` change it. A view compares it at each operation.
+        # Counts the lives of processes on this disk: views of earlier ones are dead. Only
+        # ``unmount`` and ``crash`` change it. A view compares it at each operation.
         self.life = 0
         # The sum of the lengths of all files, kept up by every operation that changes one.
         self.used_bytes = 0
@@ -191,8 +191,8 @@ class _View:
         future: asyncio.Future[ResultT] = loop.create_future()
 
         def happen() -> None:
-            # A thread may have begun before its waiter was cancelled, or not. This is drawn for
-            # the dead, too.
+            # A thread may have begun before its waiter was cancelled, or not. This is drawn for the
+            # dead, too.
             was_stopped = future.cancelled() and self.disk.random.random() < 0.5
             if self.is_dead or was_stopped:
                 return
@@ -254,8 +254,8 @@ class MountedDisk(_View):
     async def write_file(self, path: str, content: bytes) -> None:
         """As ``Disk.write_file``; raises ``OSError`` and leaves the old content."""
         disk = self.disk
-        # A copy: the caller may change its buffer while this waits.
-        # Synced as a whole: the real one writes another file, syncs it and renames it.
+        # A copy: the caller may change its buffer while this waits. Synced as a whole: the real one
+        # writes another file, syncs it and renames it.
         new = StoredFile(bytearray(content), synced_size=len(content))
 
         def replace_it() -> None:

@@ -63,13 +63,13 @@ class FaultInjector:
         self._random = world.loop.stream("faults")
         # How often each dish was ordered.
         self.orders = Counter[str]()
-        # All faults have ended; those that were planned for later must not begin.
-        # Set once, by ``calm``; timers that were planned before look at it.
+        # All faults have ended; those that were planned for later must not begin. Set once, by
+        # ``calm``; timers that were planned before look at it.
         self._is_over = False
         self._task: asyncio.Task[None] | None = None
         # What this injector has done and must undo, in the order of doing it. A story may harm the
-        # world besides: that is not undone here.
-        # A dictionary for its order: ``calm`` heals in the order of cutting, in every run.
+        # world besides: that is not undone here. A dictionary for its order: ``calm`` heals in the
+        # order of cutting, in every run.
         self._partitions: dict[tuple[str, str], None] = {}
         # Hosts whose process was killed, crashed or stopped by this injector.
         self._down: dict[Host, None] = {}
@@ -246,9 +246,8 @@ class FaultInjector:
             # One of the next writes to this server meets with a trouble.
             zookeeper.troubles.waiting.append((random.choice(list(Trouble)), world.note))
         elif zookeeper.follower is None and not zookeeper.is_away:
-            # Some sessions are connected to a follower that learns of changes late.
-            # One draw for each session, connected or not; ``fall_behind`` leaves out those that are
-            # not.
+            # Some sessions are connected to a follower that learns of changes late. One draw for
+            # each session, connected or not; ``fall_behind`` leaves out those that are not.
             behind = [each for each in zookeeper.sessions() if random.random() < 0.5]
             seconds = random.random() * menu.zookeeper_lag_s_max
             hosts = ", ".join(dict.fromkeys(each.host for each in behind))

@@ -20,8 +20,8 @@ from geminga_simulation.conditions import (
 from geminga_simulation.run_control import chosen_from
 from geminga_simulation.zookeeper.server import SESSION_TIMEOUT_S_DEFAULT
 
-# Bad enough to matter and good enough for work to be done.
-# A window far below the default fills up: senders meet with back-pressure.
+# Bad enough to matter and good enough for work to be done. A window far below the default fills up:
+# senders meet with back-pressure.
 ROUGH_NETWORK = NetworkConditions(
     delay_s_max=0.003,
     late_probability=0.02,

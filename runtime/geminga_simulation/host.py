@@ -73,17 +73,16 @@ class Host:
         # The text, and since when it holds, in virtual time.
         self._status, self._status_s = "has never run", 0.0
         self._world = world
-        # What runs in the process, and again after a restart.
-        # Kept when the process ends.
+        # What runs in the process, and again after a restart. Kept when the process ends.
         self._main: Callable[[Host], Coroutine[Any, Any, object]] | None = None
         self._incarnation: Incarnation | None = None
         # Of the running process: set when it is asked to end.
         self._stopping: asyncio.Event | None = None
-        # Of the last process: done when it has ended, in whatever way.
-        # ``stop`` waits for it; a kill resolves it, too.
+        # Of the last process: done when it has ended, in whatever way. ``stop`` waits for it; a
+        # kill resolves it, too.
         self._exited: asyncio.Future[None] | None = None
-        # Futures of code outside that waits for this process: they fail when it dies.
-        # In the order of asking, so that their waiters wake in one order in every run.
+        # Futures of code outside that waits for this process: they fail when it dies. In the order
+        # of asking, so that their waiters wake in one order in every run.
         self._promises: dict[asyncio.Future[Any], None] = {}
 
     @property

@@ -60,9 +60,8 @@ def simulate(
         try:
             result = runner.run(main())
         except BaseException:
-            # What is pending must not run on while the runner closes the loop.
-            # ``asyncio.Runner`` cancels all tasks and runs the loop once more; there must be none
-            # left.
+            # What is pending must not run on while the runner closes the loop. ``asyncio.Runner``
+            # cancels all tasks and runs the loop once more; there must be none left.
             loop.abandon()
             raise
         # Before the runner closes the loop, which takes some more callbacks.

@@ -19,8 +19,8 @@ class StoredFile:
     content: bytearray = field(default_factory=bytearray)
     synced_size: int = 0
     # Ranges whose sync failed, as (start, end). The system marks their pages clean and never writes
-    # them again: after a loss of power they hold something else, synced since or not.
-    # Cleared by a loss of power, which spoils them, and cut by ``truncate``.
+    # them again: after a loss of power they hold something else, synced since or not. Cleared by a
+    # loss of power, which spoils them, and cut by ``truncate``.
     doomed: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     # Space is reserved behind ``content``.
     is_reserved: bool = False

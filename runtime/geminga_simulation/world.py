@@ -76,8 +76,8 @@ class World:
         self.hosts: dict[str, Host] = {}
         # What was done to the world, and when: (virtual seconds, text).
         self.events: list[tuple[float, str]] = []
-        # What the processes logged as errors: (virtual seconds, host, text).
-        # Bounded by ``ERRORS_KEPT_MAX``; ``events`` is bounded by the faults of the run.
+        # What the processes logged as errors: (virtual seconds, host, text). Bounded by
+        # ``ERRORS_KEPT_MAX``; ``events`` is bounded by the faults of the run.
         self.errors: list[tuple[float, str, str]] = []
         # A tool that runs a story reads them from there, also when the run fails before its end.
         control = RUN_CONTROL.get(None)

@@ -18,8 +18,8 @@ from pyspark_geminga.errors import InvalidOption
 
 _CLIENT = "pulsar.client."
 _ADMIN = "pulsar.admin."
-# Methods by the last part of a name, in lower case: Java's classes, or our own words.
-# Java users write org.apache.pulsar.client.impl.auth.AuthenticationToken and the like.
+# Methods by the last part of a name, in lower case: Java's classes, or our own words. Java users
+# write org.apache.pulsar.client.impl.auth.AuthenticationToken and the like.
 _METHODS = {
     "authenticationtoken": "token",
     "token": "token",
@@ -108,8 +108,8 @@ class Access:
         # The URL decides, as in Java's client: TLS options alone do not turn it on.
         is_secure = self.service_url.startswith(("pulsar+ssl:", "https:"))
         options: dict[str, Any] = {}
-        # Absent ones keep the defaults of the client library.
-        # Milliseconds in Java's configuration, seconds in the client's.
+        # Absent ones keep the defaults of the client library. Milliseconds in Java's configuration,
+        # seconds in the client's.
         for name, parameter in (
             ("operationtimeoutms", "operation_timeout_s"),
             ("connectiontimeoutms", "connect_timeout_s"),
@@ -191,8 +191,8 @@ class Access:
             except ValueError as error:
                 raise InvalidOption(_CLIENT + "authParams", f"is no JSON: {error}") from error
             return {name: str(value) for name, value in document.items()}
-        # The first colon only: values are URLs and paths, too.
-        # As in upstream's AuthenticationUtil.configureFromPulsar1AuthParamString.
+        # The first colon only: values are URLs and paths, too. As in upstream's
+        # AuthenticationUtil.configureFromPulsar1AuthParamString.
         pairs = (pair.partition(":") for pair in text.split(",") if ":" in pair)
         return {name.strip(): value.strip() for name, _, value in pairs}
 

@@ -266,8 +266,8 @@ class _CopyWrites:
     def bookie_connected(self, bookie: int) -> None:
         """There is a connection, or another one: send what is not stored (``AddListener``)."""
         del bookie
-        # The outbox decides when its chunks leave. Without a connection it drops them, and this
-        # is called again with the next one.
+        # The outbox decides when its chunks leave. Without a connection it drops them, and this is
+        # called again with the next one.
         outbox = self._link.outbox
         for entry in self._unstored.values():
             chunks = outbox.chunks

@@ -138,8 +138,7 @@ class ReplicationWorker(Service):
             self.faults += 1
             result = RepairResult.FAULTY
         if result is RepairResult.WHOLE:
-            # Whole, or deleted meanwhile.
-            # Its next failure, if there is one, is a new one.
+            # Whole, or deleted meanwhile. Its next failure, if there is one, is a new one.
             self._failures.pop(ledger_id, None)
             self._repair.counters.ledgers_replicated += 1
             await self._claims.done(claim)

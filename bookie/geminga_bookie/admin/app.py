@@ -95,8 +95,8 @@ class BookieAdmin:
                 answer = await route.endpoint(self.access, request)
                 if isinstance(answer.body, bytes):
                     return answer
-                # The first piece is made before the status is sent: what fails early fails with
-                # the status of its error.
+                # The first piece is made before the status is sent: what fails early fails with the
+                # status of its error.
                 first = await anext(answer.body, b"")
                 return Answer(answer.status, answer.content_type, _again(first, answer.body))
         # The errors become answers here alone, by what clients can do about them.

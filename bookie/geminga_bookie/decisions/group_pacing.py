@@ -91,8 +91,8 @@ class GroupPacing:
         self._window_began_s = now_s
         self._entries = 0
         if self._rate * self.interval_max_s < COMPANY_MIN:
-            # Too few entries come for any interval to pay. Always the case where
-            # ``interval_max_s`` is 0: then no group ever waits.
+            # Too few entries come for any interval to pay. Always the case where ``interval_max_s``
+            # is 0: then no group ever waits.
             self.interval_s = self._known_interval_s = 0.0
         elif self.interval_s > self._known_interval_s:
             self._end_trial(is_kept=self._rate >= self._known_rate * KEPT_RATE)

@@ -142,8 +142,8 @@ class Index:
 
     def blocks(self, ledger_id: int, entry_id: int) -> Iterator[BlockLocation]:
         """Yield the blocks that may hold the entry, the likeliest first."""
-        # A lookup is a short descent from the entry's own place in the order of keys, downwards.
-        # A block spans at most BLOCK_SPAN_MAX ids, so one that begins further back ends before the
+        # A lookup is a short descent from the entry's own place in the order of keys, downwards. A
+        # block spans at most BLOCK_SPAN_MAX ids, so one that begins further back ends before the
         # entry. Most blocks are dense and do not overlap: the first one found is mostly the one.
         first_entries = max(0, entry_id - BLOCK_SPAN_MAX + 1), entry_id
         low, high = layout.block_keys((ledger_id, ledger_id), first_entries)

@@ -130,8 +130,8 @@ class RocksStore:
         self._write_options = rocksdict.WriteOptions()
         # The stub has only the getter.
         self._write_options.disable_wal = True  # pyright: ignore[reportAttributeAccessIssue]
-        # One thread: only flushes wait for the disk, and they come one at a time. Reads, and
-        # writes to memory, are made on the event loop's thread.
+        # One thread: only flushes wait for the disk, and they come one at a time. Reads, and writes
+        # to memory, are made on the event loop's thread.
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="geminga-index")
 
     def get(self, key: bytes) -> bytes | None:

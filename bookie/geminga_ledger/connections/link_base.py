@@ -80,8 +80,8 @@ class BookieStream(asyncio.Protocol):
         # First: nothing that comes or is lost while requests fail may be heard.
         self._is_live = False
         if self._transport is not None:
-            # Not ``close``: that would first send what is in the buffers, to a bookie that may
-            # not take it.
+            # Not ``close``: that would first send what is in the buffers, to a bookie that may not
+            # take it.
             self._transport.abort()
         self.give_up(why)
 

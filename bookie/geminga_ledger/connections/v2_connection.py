@@ -138,8 +138,8 @@ class V2Connection(BookieStream):
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the bookie (``asyncio.Protocol``); HOT."""
-        # The usual case, and the fast one: nothing but whole answers to adds.
-        # With bytes of an unfinished frame held back, ``data`` does not begin with a frame.
+        # The usual case, and the fast one: nothing but whole answers to adds. With bytes of an
+        # unfinished frame held back, ``data`` does not begin with a frame.
         if self._is_live and not self._frames.held_bytes and len(data) % _ADD_ANSWER_BYTES == 0:
             groups = _group_add_answers(data)
             if groups is not None:

@@ -16,8 +16,8 @@ from geminga_protocol.bookkeeper import requests_pb2 as pb
 from geminga_protocol.bookkeeper.v3 import encode_frame, parse_response
 from geminga_protocol.framing import Bounds
 
-# Requests without an answer that one connection may have: mostly readers that wait at the bookie,
-# a few hundred bytes each, here and there.
+# Requests without an answer that one connection may have: mostly readers that wait at the bookie, a
+# few hundred bytes each, here and there.
 REQUESTS_MAX = 1000
 
 

@@ -155,8 +155,8 @@ class LedgerStore:
 
         async def attempt() -> StoredMetadata:
             nonlocal current
-            # Ends: each turn means that another process has changed the ledger, which happens a
-            # few times in its life.
+            # Ends: each turn means that another process has changed the ledger, which happens a few
+            # times in its life.
             while True:
                 wanted = change(current.metadata)
                 if wanted is None:

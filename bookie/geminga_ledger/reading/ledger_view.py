@@ -139,9 +139,9 @@ class LedgerView:
         # Without a watch on the newest metadata: the ledger may be closed, or on other bookies.
         is_blind = self._changed is None or self.is_old
         if is_blind and now_s >= self._blind_until_s:
-            # Stage 1: a watch. The next call of this function goes on with stage 2.
-            # Read and watch the metadata first. That may be news by itself, so that the caller
-            # looks before it waits at bookies.
+            # Stage 1: a watch. The next call of this function goes on with stage 2. Read and watch
+            # the metadata first. That may be news by itself, so that the caller looks before it
+            # waits at bookies.
             try:
                 async with asyncio.timeout(_WATCH_S):
                     await self._watch()
@@ -151,8 +151,8 @@ class LedgerView:
                 )
                 self._blind_until_s = asyncio.get_running_loop().time() + _BLIND_S
             return
-        # Stage 2: a long poll, in the shadow of the watch; or blind, and then not for long.
-        # A reader that waits briefly, again and again, should not begin with the same bookie each
+        # Stage 2: a long poll, in the shadow of the watch; or blind, and then not for long. A
+        # reader that waits briefly, again and again, should not begin with the same bookie each
         # time: that one may hang, or know nothing.
         if after != self._polled_after:
             self._polled_after, self._polls = after, 0

@@ -103,8 +103,7 @@ class RangeRead:
 
     async def run(self) -> list[Found | Verdict]:
         """What became of each entry, in order."""
-        # Stage 1: connections.
-        # One attempt to connect to each bookie that is not known to be down.
+        # Stage 1: connections. One attempt to connect to each bookie that is not known to be down.
         missing = [link for link in self._links if not link.is_connected and not link.is_down]
         if missing:
             attempts = [asyncio.ensure_future(link.connected()) for link in missing]
@@ -114,9 +113,9 @@ class RangeRead:
                 for attempt in attempts:
                     attempt.cancel()
                 await asyncio.gather(*attempts, return_exceptions=True)
-        # Stage 2: the order in which each entry's bookies are asked.
-        # After connecting: that has shown which bookies are worth asking first. Entries with the
-        # same write set on the same ensemble share their order.
+        # Stage 2: the order in which each entry's bookies are asked. After connecting: that has
+        # shown which bookies are worth asking first. Entries with the same write set on the same
+        # ensemble share their order.
         orders: dict[tuple[tuple[BookieLink, ...], int], tuple[int, ...]] = {}
         for entry_id, links in zip(self._entry_ids, self._ensembles, strict=True):
             key = links, entry_id % self._quorum.ensemble_size

@@ -255,9 +255,9 @@ class LedgerReader:
         # Stage 1: the bookies' answers, whole or not.
         results = await read.run()
         self._counters.bytes_read += read.received_bytes
-        # Stage 2: what operators should know.
-        # Confirmed entries that a bookie lacks should be copied by auto-recovery. At the end of an
-        # open ledger that is nothing special: an ack quorum was faster than this bookie.
+        # Stage 2: what operators should know. Confirmed entries that a bookie lacks should be
+        # copied by auto-recovery. At the end of an open ledger that is nothing special: an ack
+        # quorum was faster than this bookie.
         level = logging.WARNING if self.view.is_closed else logging.INFO
         for bookie_id, count in read.missing.items():
             self._counters.copies_missing += count

@@ -28,9 +28,9 @@ def with_fragment(
 
 def ended_at(metadata: LedgerMetadata, last_entry: int) -> LedgerMetadata:
     """The ledger without last fragments that would hold nothing if it ends at ``last_entry``."""
-    # The first fragment stays, also where the ledger is empty.
-    # A bookie may be replaced, and then nothing more of the ledger be confirmed. A fragment that
-    # begins beyond the last entry of a closed ledger would name bookies that hold nothing of it.
+    # The first fragment stays, also where the ledger is empty. A bookie may be replaced, and then
+    # nothing more of the ledger be confirmed. A fragment that begins beyond the last entry of a
+    # closed ledger would name bookies that hold nothing of it.
     first, *later = metadata.fragments
     return replace(
         metadata,

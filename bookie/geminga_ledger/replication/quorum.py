@@ -118,10 +118,10 @@ class Acknowledgements:
         self._enough = quorum.ack_quorum
         # The bookies of each write set as a bit set; an entry's is number ``entry_id % E``.
         self._write_masks = [sum(1 << each for each in bookies) for bookies in quorum.write_sets]
-        # Bit sets of bookies by entry id, of entries that at least one bookie answered for.
-        # Both have entries beyond ``last_confirmed`` only: ``record`` and ``refuse`` take no
-        # others, and an entry leaves when it is confirmed. An entry of ``_refused`` whose bits were
-        # all forgiven may stay longer; without a bit it counts for nothing.
+        # Bit sets of bookies by entry id, of entries that at least one bookie answered for. Both
+        # have entries beyond ``last_confirmed`` only: ``record`` and ``refuse`` take no others, and
+        # an entry leaves when it is confirmed. An entry of ``_refused`` whose bits were all
+        # forgiven may stay longer; without a bit it counts for nothing.
         self._stored: dict[int, int] = {}
         self._refused: dict[int, int] = {}
 
@@ -149,9 +149,9 @@ class Acknowledgements:
             # A bit set again changes nothing: a bookie answers an entry twice that was sent twice.
             if confirmed < entry_id <= last_pushed and write_masks[entry_id % ensemble_size] & mask:
                 stored[entry_id] = stored.get(entry_id, 0) | mask
-        # In order: an entry that has enough copies waits for the ones before it.
-        # Ends at the first entry without an answer: it has 0 copies, and ``enough`` is at least 1.
-        # While held, ``enough`` is more than E, and the loop does not begin.
+        # In order: an entry that has enough copies waits for the ones before it. Ends at the first
+        # entry without an answer: it has 0 copies, and ``enough`` is at least 1. While held,
+        # ``enough`` is more than E, and the loop does not begin.
         enough = self._enough
         entry_id = confirmed + 1
         while stored.get(entry_id, 0).bit_count() >= enough:

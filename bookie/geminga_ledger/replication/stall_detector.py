@@ -43,8 +43,8 @@ class StallDetector:
         """
         seen = self._seen.get(bookie)
         # Three ways in which the time begins anew: nothing is owed, this is the first check, or an
-        # answer has come since the last one.
-        # By identity: an answer that repeats entries is an answer as well.
+        # answer has come since the last one. By identity: an answer that repeats entries is an
+        # answer as well.
         if not owes or seen is None or seen[0] is not last:
             self._seen[bookie] = last, now_s
             return 0.0

@@ -158,9 +158,9 @@ class EnsembleChange:
         pause = asyncio.get_running_loop().call_later(self.config.change_pause_s, pipeline.release)
         try:
             # Step 3. No deadline of its own: meanwhile the bookies that stay confirm entries, or
-            # the pipeline fails by ``append_deadline_s``.
-            # An attempt whose answer was lost may have changed the metadata. Only ZooKeeper knows,
-            # so neither the old ensemble nor the new one is sure until it answers: ask on.
+            # the pipeline fails by ``append_deadline_s``. An attempt whose answer was lost may have
+            # changed the metadata. Only ZooKeeper knows, so neither the old ensemble nor the new
+            # one is sure until it answers: ask on.
             while not pipeline.is_over:
                 try:
                     await self.commit(ensemble)

@@ -61,8 +61,7 @@ class ExplicitLac:
                 )
             )
             # As many bookies must keep it as keep a confirmed entry: then a reader that asks all
-            # but Qa - 1 of them learns it.
-            # Else the next poll sends it again, to all of them.
+            # but Qa - 1 of them learns it. Else the next poll sends it again, to all of them.
             if sum(results) >= writer.quorum.ack_quorum:
                 told = last_confirmed
 

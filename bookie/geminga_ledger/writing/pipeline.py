@@ -441,8 +441,8 @@ class AddPipeline:
             and self.quorum.newest_of(bookie, self.last_pushed)
             > max(self._answers[bookie], default=-1)
         ]
-        # Stage 1: which bookies have owed an answer for too long.
-        # Every bookie is looked at, also one that owes nothing: its time begins anew then.
+        # Stage 1: which bookies have owed an answer for too long. Every bookie is looked at, also
+        # one that owes nothing: its time begins anew then.
         stalled = [
             bookie
             for bookie in range(self._ensemble_size)

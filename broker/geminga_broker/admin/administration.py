@@ -124,8 +124,8 @@ class Administration:
         stored = known.find(PersistentSubscriptions)
         if stored is not None:
             for subscription in stored.subscriptions.values():
-                # Others go with their consumer, which the new partition does not have.
-                # The cursor of a reader, say: the client makes a new one for the new partition.
+                # Others go with their consumer, which the new partition does not have. The cursor
+                # of a reader, say: the client makes a new one for the new partition.
                 if subscription.cursor.is_durable:
                     await fresh.subscribing.create(subscription.name, from_earliest=True)
         return True

@@ -56,9 +56,8 @@ class BundleCalls:
         without one: the leader knows the destination, and sends clients that look the bundle up
         there. A broker that does not own the bundle any more redirects that request, too.
         """
-        # With authority, so that the owner does not pass it on.
-        # A broker of ours takes the destination from the query, and hands the bundle on to that
-        # broker itself.
+        # With authority, so that the owner does not pass it on. A broker of ours takes the
+        # destination from the query, and hands the bundle on to that broker itself.
         query = {"authoritative": "true", "destinationBroker": destination}
         answer = await self._change(owner, bundle, "unload", query)
         if answer.status == REDIRECT:

@@ -35,8 +35,8 @@ from geminga_server.rest.errors import RestError
 # The two kinds of topics, as names and paths have them.
 DOMAINS = ("persistent", "non-persistent")
 
-# Clients reconnect ever more slowly, so that a round without a new topic comes soon.
-# Without a bound, a client that creates topics in a loop would hold the request for ever.
+# Clients reconnect ever more slowly, so that a round without a new topic comes soon. Without a
+# bound, a client that creates topics in a loop would hold the request for ever.
 ROUNDS_MAX = 8
 
 
@@ -87,8 +87,8 @@ async def _delete_marked(
 
     ring = await services.ownership.rings.ring_of(namespace)
     # The other brokers unload its bundles, which waits for topics that they are loading. Once the
-    # namespace is marked, no broker acquires a bundle of it again.
-    # Others first, this broker last: while it deletes, it needs its own bundles.
+    # namespace is marked, no broker acquires a bundle of it again. Others first, this broker last:
+    # while it deletes, it needs its own bundles.
     await to_each_bundle(
         request, services, ring.bundles, keep, "unload", acquiring=False, method="PUT"
     )
@@ -99,9 +99,8 @@ async def _delete_marked(
         # Topics that were being loaded when the mark came: they are open or given up when this
         # returns.
         await services.broker.topics.settled(lambda name: name.namespace == namespace)
-        # Topics that were created between the deletion and the mark.
-        # A topic of another broker's bundle is left alone: it is found by the next look, and the
-        # round fails.
+        # Topics that were created between the deletion and the mark. A topic of another broker's
+        # bundle is left alone: it is found by the next look, and the round fails.
         left: list[TopicName] = []
         for topic in await _topics(services, ring, only_system=only_system):
             # Another broker may have acquired the bundle before the mark, and serves the topic.
@@ -115,9 +114,8 @@ async def _delete_marked(
         # deleted.
         if not await _topics(services, ring, only_system=False):
             # No topic is left: the bundles of this broker, then the records below the namespace,
-            # then its own.
-            # Bundles before records: a broker that owns one would go on serving what no record
-            # names.
+            # then its own. Bundles before records: a broker that owns one would go on serving what
+            # no record names.
             await services.ownership.unload_namespace(namespace)
             for domain in DOMAINS:
                 for topic in await services.partitioned_topics.names(namespace, domain):
@@ -141,8 +139,8 @@ async def _delete_marked(
 
 
 async def _mark(services: Services, namespace: NamespaceName, *, deleted: bool) -> None:
-    # A member of the policies, which upstream's brokers know, too.
-    # By compare-and-set, as any change of policies.
+    # A member of the policies, which upstream's brokers know, too. By compare-and-set, as any
+    # change of policies.
     await services.namespaces.update(namespace, lambda policies: replace(policies, deleted=deleted))
 
 
@@ -178,8 +176,8 @@ async def _delete_topics(
     # Read for each round, as the bundles may have been split.
     ring = await services.ownership.rings.ring_of(namespace)
     topics = await _topics(services, ring, only_system=only_system)
-    # System topics last: brokers write to them when another topic is deleted.
-    # All of the one kind have been deleted before the other kind begins.
+    # System topics last: brokers write to them when another topic is deleted. All of the one kind
+    # have been deleted before the other kind begins.
     for is_system in (False, True):
         await _delete_each(delete, [each for each in topics if is_system_topic(each) is is_system])
 

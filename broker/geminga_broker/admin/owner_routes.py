@@ -33,8 +33,8 @@ from geminga_server.rest.errors import RestError, ServedElsewhere
 from geminga_server.rest.parameters import flag
 
 # How many topics of one request are worked on at a time. Each may have to be loaded, or waits for
-# its cursors, or for its ledgers to be deleted.
-# Of one request: several requests at once have as many each.
+# its cursors, or for its ledgers to be deleted. Of one request: several requests at once have as
+# many each.
 TOPICS_AT_ONCE_MAX = 16
 
 ItemT = TypeVar("ItemT")
@@ -90,8 +90,8 @@ async def policies_here(services: Services, topic: TopicName) -> Policies:
     Raises ``NamespaceNotFound``, ``ServedInOtherClusters``.
     """
     policies = await services.namespaces.policies(topic.namespace)
-    # Raises unless this cluster, or a peer cluster, serves the namespace.
-    # The answer is not used: clients of a peer cluster are redirected at the owner's lookup.
+    # Raises unless this cluster, or a peer cluster, serves the namespace. The answer is not used:
+    # clients of a peer cluster are redirected at the owner's lookup.
     await services.ownership.peer_of(topic.namespace)
     return policies
 
@@ -110,8 +110,8 @@ async def partitioned(services: Services, topic: TopicName) -> PartitionedTopicM
 async def explain_missing(services: Services, topic: TopicName) -> None:
     """Raise ``RestError`` 404, in upstream's words, for a partition that was not created yet; for
     other topics the caller's own error is right."""
-    # A partition of a topic that exists: creating the missing partitions would help.
-    # The metadata of the whole topic: where it is missing, the name only looks like a partition's.
+    # A partition of a topic that exists: creating the missing partitions would help. The metadata
+    # of the whole topic: where it is missing, the name only looks like a partition's.
     if topic.partition_index >= 0 and await services.partitioned_topics.metadata(topic.base):
         raise RestError(404, PARTITION_MISSING) from None
 

@@ -39,9 +39,9 @@ TAKEN_AWAY = "Remove the policy: that of the next level counts, or the broker's 
 AnyPolicies = Policies | TopicPolicies
 # A record of upstream's that is kept as JSON, such as a rate or retention.
 RecordT = TypeVar("RecordT", bound=JsonRecord)
-# Reads the value that a request sets; None: no value. Raises ``RestError``, ``InvalidPolicy``.
-# Run before the record is read for the change: what the body asks for is checked once, whether or
-# not the change has to be repeated.
+# Reads the value that a request sets; None: no value. Raises ``RestError``, ``InvalidPolicy``. Run
+# before the record is read for the change: what the body asks for is checked once, whether or not
+# the change has to be repeated.
 Read = Callable[[Request], Awaitable[object]]
 
 
@@ -69,8 +69,8 @@ class PolicyRow:
 
     # What it is, for the description of the routes.
     words: str
-    # The field of a level's record that has it, and how a request's body is read.
-    # The name of the field in ``Policies`` and in ``TopicPolicies``.
+    # The field of a level's record that has it, and how a request's body is read. The name of the
+    # field in ``Policies`` and in ``TopicPolicies``.
     field: str
     read: Read
     # How it is served below namespaces and below topics; None: not at all.
@@ -295,8 +295,8 @@ def record(
                 raise RestError(400, missing)
             if not or_default:
                 return None
-        # Members of the body that the record does not know are not stored.
-        # ``other`` holds unknown members, which would stay in the record for ever.
+        # Members of the body that the record does not know are not stored. ``other`` holds unknown
+        # members, which would stay in the record for ever.
         policy = replace(of_document(kind, body or {}), other={})
         if check is not None:
             try:

@@ -16,8 +16,8 @@ from geminga_server.rest.parameters import whole_number
 class ResetPosition:
     """The message, or with ``is_excluded`` the one after it."""
 
-    # The entry; -1 in either place stands for the earliest one.
-    # A position with -1 in it lies before all entries, so seeking to it begins with the first one.
+    # The entry; -1 in either place stands for the earliest one. A position with -1 in it lies
+    # before all entries, so seeking to it begins with the first one.
     position: Position
     # The message within the entry's batch; -1: the whole entry.
     batch_index: int = -1
@@ -54,9 +54,8 @@ class ResetPosition:
         # Nothing of the batch is left, which is the same as the entry after it.
         if passed >= batch_size:
             return behind, ()
-        # The bits of the messages from that one on.
-        # As acknowledgements have them: a set bit stands for a message that is not acknowledged
-        # (``ack_set`` of ``MessageIdData``).
+        # The bits of the messages from that one on. As acknowledgements have them: a set bit stands
+        # for a message that is not acknowledged (``ack_set`` of ``MessageIdData``).
         return self.position, words_of_bits(((1 << batch_size) - 1) >> passed << passed)
 
 

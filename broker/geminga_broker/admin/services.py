@@ -39,8 +39,8 @@ class Services:
     # The topics of this broker.
     broker: Administration
     # The text of ``/metrics`` in pieces. All figures are of the moment of the call, so that sums
-    # agree with their terms.
-    # Renders in pieces, so that the application can let other tasks run in between.
+    # agree with their terms. Renders in pieces, so that the application can let other tasks run in
+    # between.
     metrics_text: Callable[[], Iterator[str]]
     # Raises what went wrong.
     check_health: Callable[[], Awaitable[None]]

@@ -47,8 +47,8 @@ class CompactedLedger:
     _reader: LedgerReader | None = field(default=None, init=False)
     # Of many that read at once, one opens the ledger.
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
-    # By entry id of this ledger: its position in the log, in the order of their reading.
-    # Never out of date: a ledger in force is closed, and its entries do not change.
+    # By entry id of this ledger: its position in the log, in the order of their reading. Never out
+    # of date: a ledger in force is closed, and its entries do not change.
     _positions: dict[int, Position] = field(default_factory=dict[int, Position], init=False)
     # By position behind the last entry of a read: the entry of this ledger that comes next.
     _following: dict[Position, int] = field(default_factory=dict[Position, int], init=False)
@@ -70,9 +70,8 @@ class CompactedLedger:
         self, position: Position, count_max: int, bytes_max: int
     ) -> list[CompactedEntry]:
         """Entries whose position is not less than ``position``, as ``read``."""
-        # A reader that goes on where its last read ended needs no search.
-        # The reader asks from the entry behind the last one that it got; that is how the key was
-        # made.
+        # A reader that goes on where its last read ended needs no search. The reader asks from the
+        # entry behind the last one that it got; that is how the key was made.
         index = self._following.get(position)
         if index is None:
             index = await self.index_of(position)

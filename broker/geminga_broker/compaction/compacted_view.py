@@ -30,8 +30,8 @@ class CompactedView:
 
     topic: str
     # The compacted ledger in force; None for a topic that was never compacted. The compactor
-    # replaces it, and it is given up here where it is gone.
-    # Its horizon never goes back, except when the topic is truncated.
+    # replaces it, and it is given up here where it is gone. Its horizon never goes back, except
+    # when the topic is truncated.
     ledger: CompactedLedger | None = field(default=None, init=False)
 
     def covers(self, position: Position) -> bool:

@@ -78,10 +78,9 @@ class BucketStore:
         except BaseException:
             writer.detach()
             raise
-        # One change names the new ledger and takes the former one of that name out.
-        # A bucket of that name that could not be read (``_lost``), or one that ``clear`` made
-        # unneeded and that is not deleted yet: the ledgers may be read again, and fill the same
-        # bucket.
+        # One change names the new ledger and takes the former one of that name out. A bucket of
+        # that name that could not be read (``_lost``), or one that ``clear`` made unneeded and that
+        # is not deleted yet: the ledgers may be read again, and fill the same bucket.
         former = buckets_of(self.cursor.properties).get(key)
         garbage = [each for each in garbage_of(self.cursor.properties) if each != ledger_id]
         if former is not None:

@@ -85,8 +85,8 @@ class DelayedMessages:
         self._cursor = cursor
         self._clock = clock
         self._wake = wake
-        # ``take_due`` may return something.
-        # While it is True no further timer is set: the dispatcher is to take what is due.
+        # ``take_due`` may return something. While it is True no further timer is set: the
+        # dispatcher is to take what is due.
         self.is_due = False
         # Where buckets are stored; None for a subscription that is not stored itself.
         stored = cursor.store
@@ -102,9 +102,8 @@ class DelayedMessages:
         # The timer, and the time that it is set for (Unix time).
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
-        # The tasks that work with buckets, and that roll the log over to end one.
-        # At most one at a time, as ``BucketStore`` demands. They are tasks of the cursor, whose
-        # close ends them.
+        # The tasks that work with buckets, and that roll the log over to end one. At most one at a
+        # time, as ``BucketStore`` demands. They are tasks of the cursor, whose close ends them.
         self._work: asyncio.Task[object] | None = None
         self._rolling_over: asyncio.Task[object] | None = None
 

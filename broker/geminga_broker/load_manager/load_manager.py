@@ -104,17 +104,16 @@ class LoadManager(Service):
         self._count_bundles = count_bundles
         self._records = records
         self._history = LoadHistory()
-        # Whether it leads since it has read what the leader before wrote down.
-        # A broker that loses the lead and wins it again reads anew: the leader in between has
-        # written.
+        # Whether it leads since it has read what the leader before wrote down. A broker that loses
+        # the lead and wins it again reads anew: the leader in between has written.
         self._has_taken_over = False
         # One view for all three parties that decide, so that what one has decided the others count:
         # placements and moves call ``expect`` on it.
         self.load = ClusterLoad()
         self.placement = LeastLoaded(self.load, config, clock)
         self._shedder = Shedder(self.load, config)
-        # When each bundle was last split, or was tried to be (monotonic).
-        # Only of the last ``SPLIT_PAUSE_S``: ``split`` forgets the older ones.
+        # When each bundle was last split, or was tried to be (monotonic). Only of the last
+        # ``SPLIT_PAUSE_S``: ``split`` forgets the older ones.
         self._split_s: dict[str, float] = {}
         self._pool = WorkPool(MOVES_AT_ONCE_MAX)
         self.counts = LoadCounts()
@@ -185,8 +184,8 @@ class LoadManager(Service):
             await self._pool.run(self._move, deque(moves))
 
     async def _move(self, move: Move) -> None:
-        # Moves before this one took their time: a broker may have gone meanwhile.
-        # Its present record, as its addresses may have changed since the plan was made.
+        # Moves before this one took their time: a broker may have gone meanwhile. Its present
+        # record, as its addresses may have changed since the plan was made.
         source = self.load.brokers.get(move.source)
         if source is None or move.destination not in self.load.brokers or not self._is_leader():
             return

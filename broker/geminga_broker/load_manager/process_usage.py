@@ -54,8 +54,8 @@ class ProcessUsage(Usage):
         self.memory = self._memory()
 
     def _memory(self) -> ResourceUsage:
-        # The peak since the process began; Linux gives it in KiB.
-        # Memory does not decide on placements (``BrokerLoad.usage``); it is shown to operators.
+        # The peak since the process began; Linux gives it in KiB. Memory does not decide on
+        # placements (``BrokerLoad.usage``); it is shown to operators.
         peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return ResourceUsage(usage=peak_kib / 1024, limit=self._memory_mib)
 

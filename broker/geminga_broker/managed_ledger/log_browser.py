@@ -89,8 +89,8 @@ async def message_with_index(reader: LogReader, index: int) -> Position | None:
         messages = message_count(payload)
         if messages:
             # The first entry of the log ends at or behind the index: if it also begins behind it,
-            # the message was in an entry that was deleted.
-            # An entry of ``n`` messages that ends at index ``e`` begins at ``e - n + 1``.
+            # the message was in an entry that was deleted. An entry of ``n`` messages that ends at
+            # index ``e`` begins at ``e - n + 1``.
             is_first = chain.previous_of(position) == chain.before_first
             return EARLIEST if is_first and index <= index_of(payload) - messages else position
         position = chain.next_after(position)

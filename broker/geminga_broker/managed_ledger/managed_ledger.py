@@ -69,9 +69,8 @@ class ManagedLedger(Service):
         super().__init__()
         ledgers, clock, config = services.ledgers, services.clock, services.config
         self.name, self.config = name, config
-        # That of the record, once the log is open.
-        # One object for all parts: reader, cursors and trimmer see every change that ``recorded``
-        # makes.
+        # That of the record, once the log is open. One object for all parts: reader, cursors and
+        # trimmer see every change that ``recorded`` makes.
         self.chain = LedgerChain()
         # Another broker has the log, or it was deleted: nothing is written or confirmed any more.
         self.is_fenced = False
@@ -94,8 +93,8 @@ class ManagedLedger(Service):
         # The topic; None once the log is closed.
         self._listener: LogListener | None = listener
         self._create_with, self._opened = create_with, opened
-        # That of the ledger that takes entries.
-        # Never one of ``_finishing``: ``_replace`` moves it there.
+        # That of the ledger that takes entries. Never one of ``_finishing``: ``_replace`` moves it
+        # there.
         self._appender: Appender | None = None
         # Ledgers that take no more entries and are not closed yet, oldest first. The next ledger is
         # opened after they are closed, so positions in the log keep the order of appending.
@@ -114,10 +113,10 @@ class ManagedLedger(Service):
                 raise
             if self.stamps is not None:
                 self.recorded.store.noted = self.stamps.properties
-            # A new log has a ledger from the beginning: cursors need something to point at.
-            # The ledger, then the record that names it. A broker that dies in between leaves a
-            # ledger that only its labels tell (``RecordedChain``); in the other order it would
-            # leave a record of a ledger that never was, which looks like a loss of messages.
+            # A new log has a ledger from the beginning: cursors need something to point at. The
+            # ledger, then the record that names it. A broker that dies in between leaves a ledger
+            # that only its labels tell (``RecordedChain``); in the other order it would leave a
+            # record of a ledger that never was, which looks like a loss of messages.
             self.chain = self.reader.chain = self.recorded.chain
             appender = await self._new_appender()
             try:

@@ -120,9 +120,8 @@ class Trimmer:
     def _trimmable(self, retention: Retention) -> list[LedgerSpan]:
         if self.readership is None:
             return []
-        # Cursors that are not durable (readers) hold nothing back.
-        # The stored mark counts, not only that in memory: after a crash the next owner begins
-        # there.
+        # Cursors that are not durable (readers) hold nothing back. The stored mark counts, not only
+        # that in memory: after a crash the next owner begins there.
         marks = (each.needless_upto for each in self.readership.cursors() if each.is_durable)
         return trimmable_ledgers(
             self._recorded.chain.spans, min(marks, default=None), retention, self._clock.wall_ms()

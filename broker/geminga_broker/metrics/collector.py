@@ -282,8 +282,8 @@ def topic_snapshot(topic: Topic) -> TopicSnapshot:
 def _add_storage(snapshot: TopicSnapshot, topic: Topic) -> None:
     """Add what only a topic with a log has."""
     stored_bytes = topic.managed_ledger.chain.total_bytes
-    # As upstream, all replicas of an entry count as one in both.
-    # The log counts each entry once, however many bookies have it.
+    # As upstream, all replicas of an entry count as one in both. The log counts each entry once,
+    # however many bookies have it.
     snapshot.storage_bytes = snapshot.storage_logical_bytes = stored_bytes
     stored = topic.part(PersistentSubscriptions)
     snapshot.backlog_bytes = max((each.backlog_bytes for each in stored.cursors()), default=0)

@@ -86,9 +86,8 @@ def render(snapshot: BrokerSnapshot, *, cluster: str, version: str, host: str) -
 
     ``host`` is this broker's address, without a port: upstream's label ``broker``.
     """
-    # The label that all families begin with.
-    # Labels are written in the same order everywhere; a topic's text is built once for its
-    # families.
+    # The label that all families begin with. Labels are written in the same order everywhere; a
+    # topic's text is built once for its families.
     first = f'cluster="{escape(cluster)}"'
     yield from _broker(snapshot, first, version, escape(host))
     topics = [

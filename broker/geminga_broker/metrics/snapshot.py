@@ -97,8 +97,8 @@ class SubscriptionSnapshot:
     # Since the topic was loaded.
     bytes_out_total: Annotated[int, Counter("pulsar_out_bytes_total")] = 0
     messages_out_total: Annotated[int, Counter("pulsar_out_messages_total")] = 0
-    # How often a dispatch rate stopped it, by limit; None where no limit ever applied.
-    # Labels, and not families, tell the limits apart, so this has no annotation of its own.
+    # How often a dispatch rate stopped it, by limit; None where no limit ever applied. Labels, and
+    # not families, tell the limits apart, so this has no annotation of its own.
     stalls: Stalls | None = None
 
 
@@ -178,8 +178,8 @@ class TopicSnapshot:
     backlog_quota_bytes: Annotated[int, Gauge("pulsar_storage_backlog_quota_limit")] = -1
     backlog_quota_age_s: Annotated[int, Gauge("pulsar_storage_backlog_quota_limit_time")] = -1
     backlog_age_s: Annotated[int, Gauge("pulsar_storage_backlog_age_seconds")] = -1
-    # Evictions from backlogs, by quota: one family with a label shows both.
-    # As these have labels of their own, ``exposition`` shows them.
+    # Evictions from backlogs, by quota: one family with a label shows both. As these have labels of
+    # their own, ``exposition`` shows them.
     size_evictions_total: int = 0
     age_evictions_total: int = 0
     # Entries: written, sent to consumers, and of these read from bookies, not from the cache.
@@ -272,8 +272,8 @@ class LoadSnapshot:
     # Of what the broker may use.
     cpu_percent: Annotated[float, Gauge("pulsar_lb_cpu_usage")] = 0.0
     memory_percent: Annotated[float, Gauge("pulsar_lb_memory_usage")] = 0.0
-    # Bundles moved, brokers that some were moved from, and bundles split.
-    # Shown in groups of their own, with other labels than the two above.
+    # Bundles moved, brokers that some were moved from, and bundles split. Shown in groups of their
+    # own, with other labels than the two above.
     moves: int = 0
     shed_brokers: int = 0
     splits: int = 0

@@ -86,10 +86,10 @@ class Brokers(Service):
             is_past=lambda leader: leader.broker_id in {address.broker_id, *self._former_ids},
             on_leading=self._leading_changed,
         )
-        # The report that was written last, and when (monotonic).
-        # The two change together, after a write that ZooKeeper confirmed: ``_keep_load_current``
-        # compares with what other brokers can read. Two writes may overlap (the periodic one, and
-        # one after a reconnection); each writes a whole record, so the later one simply holds.
+        # The report that was written last, and when (monotonic). The two change together, after a
+        # write that ZooKeeper confirmed: ``_keep_load_current`` compares with what other brokers
+        # can read. Two writes may overlap (the periodic one, and one after a reconnection); each
+        # writes a whole record, so the later one simply holds.
         self._written = LocalBrokerData()
         self._written_s = 0.0
 
@@ -114,8 +114,8 @@ class Brokers(Service):
         ``CoordinationError``."""
         loads: dict[str, LocalBrokerData] = {}
         for broker_id in await self.living.ids():
-            # None for a broker that ended since the list was read.
-            # Both caches are under watches, so this sends requests only for what has changed.
+            # None for a broker that ended since the list was read. Both caches are under watches,
+            # so this sends requests only for what has changed.
             if (record := await self.living.get(broker_id)) is not None:
                 loads[broker_id] = record
         # After the registrations: the leader named here may be one that is not in ``loads`` any
@@ -176,9 +176,9 @@ class Brokers(Service):
 
     async def _delete_former(self) -> None:
         """Delete the registrations that earlier runs with other ports left behind."""
-        # Sorted: the requests of a simulation must come in the same order in each run.
-        # Ephemeral nodes, so ZooKeeper would delete them in time. Until then the leader would
-        # assign bundles to a broker that does not listen there any more.
+        # Sorted: the requests of a simulation must come in the same order in each run. Ephemeral
+        # nodes, so ZooKeeper would delete them in time. Until then the leader would assign bundles
+        # to a broker that does not listen there any more.
         for broker_id in sorted(self._former_ids):
             with suppress(NodeMissing):
                 await self._coordination.delete(broker_path(broker_id))

@@ -60,9 +60,9 @@ class OwnerCache:
 
     def known(self, bundle: Bundle) -> BundleNode | Unowned:
         """The owner of the bundle from memory alone."""
-        # ``Watched`` also keeps that there is no node, as None: hence two questions.
-        # ``keeps`` first: ``known`` answers None for a bundle that was never read, too, and a
-        # caller that took that for ``NOBODY`` would place a bundle that another broker serves.
+        # ``Watched`` also keeps that there is no node, as None: hence two questions. ``keeps``
+        # first: ``known`` answers None for a bundle that was never read, too, and a caller that
+        # took that for ``NOBODY`` would place a bundle that another broker serves.
         path = bundle.path
         if not self._nodes.keeps(path):
             return Unowned.NOT_KNOWN

@@ -262,8 +262,8 @@ class Ownership(Service):
         self, bundle: Bundle, view: BrokersView, *, authoritative: bool
     ) -> tuple[str, LookupReason]:
         # An expired destination is ignored; ``destine`` limits how many there are. A broker that
-        # led before may still hold some: ``place`` sends the lookup to the present leader before
-        # it looks at them.
+        # led before may still hold some: ``place`` sends the lookup to the present leader before it
+        # looks at them.
         destination, until_s = self._destinations.get(bundle, ("", 0.0))
         return place(
             *(bundle, self.address.broker_id, view, self._placement),

@@ -31,8 +31,8 @@ class Rings:
 
     # Keeps the records and watches them.
     namespaces: Namespaces
-    # Beside each ring the record it was built from: a changed record is another object.
-    # At most ``RINGS_MAX``. Rings of changed records stay until they are asked for again, which
+    # Beside each ring the record it was built from: a changed record is another object. At most
+    # ``RINGS_MAX``. Rings of changed records stay until they are asked for again, which
     # ``last_bundle_of`` relies on.
     _rings: dict[NamespaceName, tuple[BundlesData, BundleRing]] = field(
         default_factory=dict[NamespaceName, tuple[BundlesData, BundleRing]], init=False
@@ -54,10 +54,9 @@ class Rings:
         record = self.namespaces.known_bundles(namespace)
         if record is not None:
             return self._ring(namespace, record).bundle_of(topic.hash)
-        # The record changed, and was not read again yet.
-        # So it is after each reconnection to ZooKeeper, too, when ``Namespaces`` has dropped all
-        # records. A broker that denied its own topics until they are read again would disconnect
-        # their clients for nothing.
+        # The record changed, and was not read again yet. So it is after each reconnection to
+        # ZooKeeper, too, when ``Namespaces`` has dropped all records. A broker that denied its own
+        # topics until they are read again would disconnect their clients for nothing.
         kept = self._rings.get(namespace)
         return None if kept is None else kept[1].bundle_of(topic.hash)
 
@@ -70,9 +69,9 @@ class Rings:
 
     def _ring(self, namespace: NamespaceName, record: BundlesData) -> BundleRing:
         kept = self._rings.get(namespace)
-        # ``Namespaces`` gives the same object until the record changes.
-        # Identity, not equality: each lookup comes here, and a record may have thousands of
-        # boundaries. An equal record that was read again only builds the same ring once more.
+        # ``Namespaces`` gives the same object until the record changes. Identity, not equality:
+        # each lookup comes here, and a record may have thousands of boundaries. An equal record
+        # that was read again only builds the same ring once more.
         if kept is not None and kept[0] is record:
             return kept[1]
         # Raises for a record that was written by hand and is wrong: then nothing is kept, and each

@@ -153,8 +153,8 @@ class RemoteClusters(Service):
 
     async def _record(self, cluster: str) -> ClusterData:
         """The record of ``cluster``. Raises ``ClusterUnreachable``, ``CoordinationError``."""
-        # Again where it changed while it was read: that change was notified when the cluster had
-        # no client here yet, so ``_changed`` did nothing about it, and is not notified again.
+        # Again where it changed while it was read: that change was notified when the cluster had no
+        # client here yet, so ``_changed`` did nothing about it, and is not notified again.
         while True:
             changes = self._changes
             try:

@@ -74,8 +74,8 @@ class SessionContext:
     # Connections over a limit that are kept open until their clients can be told so. Bounded by
     # ``REFUSED_WAITING_MAX`` of the handshake.
     refused_waiting: int = 0
-    # The accepted connections. A dict, as the iteration order of a set would differ from run to
-    # run of a simulation.
+    # The accepted connections. A dict, as the iteration order of a set would differ from run to run
+    # of a simulation.
     sessions: dict[OpenSession, None] = field(default_factory=dict)
     # The broker has closed its ports. The event loop may still bring a connection that was accepted
     # before: nothing would answer its client.

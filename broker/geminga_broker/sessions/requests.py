@@ -125,10 +125,10 @@ class Requests:
             self.outbox.send(answer)
         if isinstance(command, api.CommandSubscribe) and error == api.ServiceNotReady:
             # The official C++ and Python clients (4.2.0) attach a consumer to the connection before
-            # they ask for it, and stay attached after this refusal: "already connected", their
-            # next attempts end at once, until the subscribe times out. The command by which a
-            # broker lets a consumer go detaches it, and it looks its topic up again. Clients that
-            # know no such consumer any more ignore the command.
+            # they ask for it, and stay attached after this refusal: "already connected", their next
+            # attempts end at once, until the subscribe times out. The command by which a broker
+            # lets a consumer go detaches it, and it looks its topic up again. Clients that know no
+            # such consumer any more ignore the command.
             self.outbox.send(encode_close_consumer(command.consumer_id))
 
     def cancel(self) -> None:

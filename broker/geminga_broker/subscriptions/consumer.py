@@ -87,9 +87,9 @@ class Consumer:
         # Whether the client is sent the metadata that brokers put in front of messages.
         self.gets_broker_entries = session.gets_broker_entries
         self.takes_any_schema = request.takes_any_schema
-        # The entries that it holds, each with its number of unacknowledged messages, and the sum
-        # of these. Only tracking dispatchers fill them.
-        # In the order of sending, not of the log: redelivered entries come last.
+        # The entries that it holds, each with its number of unacknowledged messages, and the sum of
+        # these. Only tracking dispatchers fill them. In the order of sending, not of the log:
+        # redelivered entries come last.
         self.pending: dict[EntryId, int] = {}
         self.unacknowledged = 0
         self.is_blocked_on_unacknowledged = False

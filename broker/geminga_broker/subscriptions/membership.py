@@ -58,8 +58,8 @@ class Membership:
     )
 
     def __init__(self, subscription: DispatcherFactory) -> None:
-        # Connected consumers. The dispatcher adds and removes them: it knows their order.
-        # One list for the whole life of the subscription: dispatcher and distribution share it.
+        # Connected consumers. The dispatcher adds and removes them: it knows their order. One list
+        # for the whole life of the subscription: dispatcher and distribution share it.
         self.consumers: list[Consumer] = []
         # The type of the consumers, connected or last; None before the first one.
         self.type: SubscriptionType | None = None

@@ -219,9 +219,9 @@ class Subscription:
             dispatcher = KeySharedDispatcher(
                 self.managed_ledger, self.cursor, self.consumers, key_shared
             )
-        # Only these types delay single messages, and count how often one was given back.
-        # The subscription's own, not new ones: they outlive the dispatcher, which is dropped and
-        # made anew as consumers leave and come.
+        # Only these types delay single messages, and count how often one was given back. The
+        # subscription's own, not new ones: they outlive the dispatcher, which is dropped and made
+        # anew as consumers leave and come.
         dispatcher.reader.delayed = self.delayed
         dispatcher.redeliveries = self.redelivery_counts.counts
         return dispatcher
@@ -369,8 +369,8 @@ class Subscription:
             self._expiry_monitor = ExpiryMonitor(
                 self.managed_ledger, self.cursor, self.clock, self.skipping
             )
-        # Only tracking types delay messages. Before the first consumer the type is not known, and
-        # a message that expired too early would be lost.
+        # Only tracking types delay messages. Before the first consumer the type is not known, and a
+        # message that expired too early would be lost.
         kind = self.type
         holds_back = self._delayed_config.enabled and (kind is None or kind.tracks_entries)
         await self._expiry_monitor.older_than(

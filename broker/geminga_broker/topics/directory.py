@@ -39,9 +39,9 @@ log = logging.getLogger(__name__)
 # Topics checked for their bundle in one turn of the event loop: each check takes some microseconds,
 # and all bundles of a namespace may be checked at the same time.
 CHECKED_TOPICS_MAX = 50
-# Topics closed at once. Each sends a few requests to ZooKeeper and bookies, of which no more may
-# be pending than a session holds (65,536) or can be answered before they time out (6 s). 500 were
-# no quicker, and took 20 KB each meanwhile.
+# Topics closed at once. Each sends a few requests to ZooKeeper and bookies, of which no more may be
+# pending than a session holds (65,536) or can be answered before they time out (6 s). 500 were no
+# quicker, and took 20 KB each meanwhile.
 UNLOADS_AT_ONCE_MAX = 100
 
 
@@ -174,8 +174,8 @@ class TopicDirectory(Service):
             # None forbids to create a log; the empty mapping gives a new one no properties.
             topic = await self._opened(name, properties or NO_PROPERTIES if create else None)
             # While it was opened, its bundle may have been lost, or another broker may have fenced
-            # its log; ``_fenced`` unloads only topics that are open.
-            # No await between this check and the next line.
+            # its log; ``_fenced`` unloads only topics that are open. No await between this check
+            # and the next line.
             if self._may_serve(name) and not topic.is_fenced:
                 self.loaded[name] = topic
                 loaded.set_result(None)

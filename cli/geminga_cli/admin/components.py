@@ -92,8 +92,8 @@ class ConfigOption:
 
     def set_in(self, config: Config, given: Given) -> None:
         """Set the member, if the option is given, and the command has it at all."""
-        # A switch that is not given is False.
-        # ``dev`` leaves some options out, so the attribute may be missing.
+        # A switch that is not given is False. ``dev`` leaves some options out, so the attribute may
+        # be missing.
         value = getattr(given, attribute_of(self.argument), None)
         if value is None or (value is False and self.argument.read is None):
             return
@@ -271,9 +271,8 @@ def submits(kind: Kind, method: str, *, is_new: bool) -> Do:
     """Send a form with a config and its package: to create one, or to update it."""
 
     def do(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSON
-        # The name comes after ``completed``: a module may give the name of its class.
-        # The order of what counts: options, then the config file, then the package, then upstream's
-        # defaults.
+        # The name comes after ``completed``: a module may give the name of its class. The order of
+        # what counts: options, then the config file, then the package, then upstream's defaults.
         config = given_config(kind, given)
         if is_new:
             config = kind.completed(config)

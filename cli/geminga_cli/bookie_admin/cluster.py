@@ -63,8 +63,8 @@ class Cluster:
 
     async def bookie_info(self, bookie_id: str) -> BookieInfo | None:
         """The record of a registered bookie; None if it is not registered, or has no record."""
-        # While it changes, it may be in neither for a moment.
-        # A bookie is registered in one of the two, and changes when its disks fill up.
+        # While it changes, it may be in neither for a moment. A bookie is registered in one of the
+        # two, and changes when its disks fill up.
         for directory in (AVAILABLE_PATH, READ_ONLY_PATH):
             try:
                 value, _ = await self.coordination.get(f"{directory}/{bookie_id}")

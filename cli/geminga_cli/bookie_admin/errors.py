@@ -27,8 +27,8 @@ from geminga_cli.display.text import count_words
 from geminga_protocol.records.ledgers.ledger_metadata import INSTANCE_ID_PATH
 from geminga_runtime.errors import GemingaError
 
-# A message names at most this many ledgers.
-# More would not be read; ``list-ledgers --bookie`` has all.
+# A message names at most this many ledgers. More would not be read; ``list-ledgers --bookie`` has
+# all.
 LEDGERS_NAMED_MAX = 10
 
 

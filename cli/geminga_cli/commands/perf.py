@@ -72,9 +72,8 @@ REFUSED_CONSUME: Mapping[str, tuple[str, ...]] = {
 
 def main(arguments: Sequence[str]) -> int:
     """Run the load; returns the exit code."""
-    # The load comes first, as in pulsar-perf: each has options of its own.
-    # Stage 1: the load. Without a word, the usage goes to standard error and the exit code is that
-    # of a mistake.
+    # The load comes first, as in pulsar-perf: each has options of its own. Stage 1: the load.
+    # Without a word, the usage goes to standard error and the exit code is that of a mistake.
     name, *rest = [*arguments] or [""]
     if name in ("--help", "-h", ""):
         print(_usage(), end="", file=sys.stdout if name else sys.stderr)
@@ -212,8 +211,8 @@ def _add_producing(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="the name of the producer, where there is only one",
     )
-    # As pulsar-perf: a load that is too high for the cluster slows down, and does not fail.
-    # 0 is infinite, as in Java's client.
+    # As pulsar-perf: a load that is too high for the cluster slows down, and does not fail. 0 is
+    # infinite, as in Java's client.
     add("--send-timeout", type=count, default=0, metavar="MS", help="0 (default): never")
     add("-d", "--delay", type=rate, default=0.0, help="how many seconds messages are delayed")
     add("-set", "--set-event-time", action="store_true", help="give each message an event time")

@@ -35,14 +35,13 @@ def main(arguments: Sequence[str]) -> int:
     from geminga_server.directories import DirectoryLock  # noqa: PLC0415 - the same
 
     # Where the supervisor is killed, its parts may still write while the directory is being
-    # removed.
-    # The order of the end: the standalone first, then its parts (the lock), then their files.
+    # removed. The order of the end: the standalone first, then its parts (the lock), then their
+    # files.
     with TemporaryDirectory(prefix="geminga-test-server-", ignore_cleanup_errors=True) as folder:
         data = Path(folder) / "data"
         returncode = run_standalone(["--data-dir", str(data), *THROW_AWAY, *options])
-        # Then its parts die as well. They hold the lock of the data until they have.
-        # Waiting for the lock is waiting for the parts: then nothing writes into the directory any
-        # more.
+        # Then its parts die as well. They hold the lock of the data until they have. Waiting for
+        # the lock is waiting for the parts: then nothing writes into the directory any more.
         DirectoryLock(data, SystemClock()).close()
     # A shell reports the same code for a program that a signal ended.
     return returncode if returncode >= 0 else 128 - returncode

@@ -43,8 +43,8 @@ def message_lines(
         content = plain_text(content)
     else:
         content = plain_text(message.data)
-    # The names and the order of pulsar-client's fields.
-    # One line for each message, whatever is in it: ``plain_text`` escapes line ends.
+    # The names and the order of pulsar-client's fields. One line for each message, whatever is in
+    # it: ``plain_text`` escapes line ends.
     said = [
         f"publishTime:[{message.publish_time_ms}]",
         # 0 is what Java's client has for a message without one.
@@ -84,8 +84,7 @@ def message_json(
         "key": message.key,
         "properties": dict(message.properties),
     }
-    # Members that most messages do not have.
-    # An empty key or version is one, too.
+    # Members that most messages do not have. An empty key or version is one, too.
     ordering_key, version = message.ordering_key, message.schema_version
     optional = {
         "orderingKey": None if ordering_key is None else b64encode(ordering_key).decode(),

@@ -52,8 +52,8 @@ def show_value(value: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
     if value is None:
         return
     if isinstance(value, Mapping):
-        # A member in each line; what a member contains is indented below it.
-        # Of names as they are shown: an escaped one is longer.
+        # A member in each line; what a member contains is indented below it. Of names as they are
+        # shown: an escaped one is longer.
         width = max(map(len, map(plain_text, value)), default=0)
         for name, each in value.items():
             if isinstance(each, Mapping | list) and each:

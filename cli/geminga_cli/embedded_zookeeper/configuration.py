@@ -14,8 +14,8 @@ MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 # Sessions are checked once a tick, so an expiry may be noticed that much later.
 TICK_MS = 500
 SESSION_TIMEOUT_MIN_MS = 1_000
-# ZooKeeper grants a session the time-out that its client asks for, cut to these two bounds.
-# Without this the limit is 20 ticks, which is 10 s; Java clients ask for 30 s.
+# ZooKeeper grants a session the time-out that its client asks for, cut to these two bounds. Without
+# this the limit is 20 ticks, which is 10 s; Java clients ask for 30 s.
 SESSION_TIMEOUT_MAX_MS = 60_000
 # Connections, at most. The limit for one address is the same: all parts of a small cluster have
 # one.

@@ -54,9 +54,9 @@ def main(file: Path | None, flags: Mapping[str, object]) -> int:
     require_distinct({"--port": settings.port, "--metrics-port": settings.metrics_port})
     configure_logging(PART, level=settings.log_level, is_json=settings.log_json)
     with ExitStack() as stack:
-        # As the supervisor does: two servers on one directory would destroy its data.
-        # Java inherits the descriptor: should this process be killed and Java live on for a moment,
-        # the lock is still held.
+        # As the supervisor does: two servers on one directory would destroy its data. Java inherits
+        # the descriptor: should this process be killed and Java live on for a moment, the lock is
+        # still held.
         lock = DirectoryLock(settings.server().data_directory, SystemClock())
         stack.callback(lock.close)
         host = settings.bind_address

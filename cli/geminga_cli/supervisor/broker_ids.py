@@ -58,8 +58,8 @@ class BrokerIds:
             and each != own
             and each not in others
         ]
-        # The ids of former lives, the latest last.
-        # The latest are kept, less one place for this life's own.
+        # The ids of former lives, the latest last. The latest are kept, less one place for this
+        # life's own.
         self.former = tuple(former)[-IDS_MAX + 1 :]
 
     def begin(self) -> None:

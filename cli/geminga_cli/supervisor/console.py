@@ -41,8 +41,8 @@ class Tools:
     def at_hand(cls) -> Tools:
         """The tools that this process finds."""
         python, here = Path(sys.executable), Path.cwd()
-        # Not ``resolve``: in a virtual environment that would be the system's Python.
-        # Short where it can be: people read and copy the line.
+        # Not ``resolve``: in a virtual environment that would be the system's Python. Short where
+        # it can be: people read and copy the line.
         shown = python.relative_to(here) if python.is_relative_to(here) else python
         return cls(
             shlex.quote(str(shown)),

@@ -32,9 +32,9 @@ from geminga_cli.supervisor.settings import (
 )
 from geminga_server.ports import require_distinct
 
-# The write quorum and the ack quorum, where there are enough bookies.
-# With three, one bookie can be lost while another is restarted, and a copy is still there. Each
-# further one would make every message dearer.
+# The write quorum and the ack quorum, where there are enough bookies. With three, one bookie can be
+# lost while another is restarted, and a copy is still there. Each further one would make every
+# message dearer.
 COPIES_MAX = 3
 ANSWERS_MAX = 2
 # The broker's settings of the quorums, and their options.

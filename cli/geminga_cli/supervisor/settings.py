@@ -89,8 +89,7 @@ class StandaloneSettings:
     log_json: bool = False
     """Log one JSON object a line."""
 
-    # The section of the file.
-    # Also the word for it in messages.
+    # The section of the file. Also the word for it in messages.
     section: ClassVar[str] = STANDALONE
     # How many bookies a new cluster has.
     bookies_default: ClassVar[int] = 1
@@ -289,9 +288,9 @@ def with_bookies_of_data(settings: SettingsT) -> SettingsT:
 
 
 # The settings of parts that the supervisor decides, and the setting of its own that does so; empty:
-# there is none, it chooses by itself.
-# A new setting of a part that the supervisor gives as an option belongs here, too: otherwise the
-# file could set it, and the option would overrule the file in silence.
+# there is none, it chooses by itself. A new setting of a part that the supervisor gives as an
+# option belongs here, too: otherwise the file could set it, and the option would overrule the file
+# in silence.
 DECIDED: Mapping[str, Mapping[str, str]] = {
     ZOOKEEPER: {
         # All of it but Java's heap: the supervisor starts Java itself.

@@ -43,9 +43,8 @@ class Histogram:
         value_us = min(max(value_us, 0), VALUE_MAX_US)
         shift = max(value_us.bit_length() - _BITS, 0)
         # 300 us have nine bits: shift 1, and 300 >> 1 = 150 is in bucket 128 + 150, together with
-        # 301 us.
-        # ``value_us >> shift`` is 128 to 255 wherever there is a shift, so the buckets of a power
-        # of two follow those of the power before.
+        # 301 us. ``value_us >> shift`` is 128 to 255 wherever there is a shift, so the buckets of a
+        # power of two follow those of the power before.
         self._counts[shift * _HALF + (value_us >> shift)] += 1
         self.count += 1
         self.sum_us += value_us

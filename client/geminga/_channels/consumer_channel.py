@@ -172,8 +172,8 @@ class ConsumerChannel(Channel):
         # Permits that the owner returned and the broker was not granted yet.
         self._permits_returned = 0
         self._permits_max = options.receiver_queue_size
-        # So many of the permits that come back are not granted again: ``limit_permits`` lowered
-        # the limit while more messages were on their way.
+        # So many of the permits that come back are not granted again: ``limit_permits`` lowered the
+        # limit while more messages were on their way.
         self._permits_withheld = 0
         self._is_paused = False
         self._acks = AckGroup()
@@ -184,8 +184,8 @@ class ConsumerChannel(Channel):
     def return_permits(self, permits: int) -> None:
         """Let the broker send so many more: the owner is done with as many, or never took them."""
         self._permits_returned += permits
-        # One command for half a queue: one for each message would cost as much as the message.
-        # The broker does not run dry meanwhile: it still has the other half.
+        # One command for half a queue: one for each message would cost as much as the message. The
+        # broker does not run dry meanwhile: it still has the other half.
         if self._permits_returned * 2 >= self._permits_max:
             self.grant_permits()
 

@@ -118,8 +118,8 @@ class ProducerChannel(Channel, Generic[ContextT]):
         # Called when less is pending than before.
         self.on_room: Callable[[], None] = lambda: None
         self._options = options
-        # Counts the attachments. A broker that still knows an older one of this name lets the
-        # newer one replace it, instead of refusing it as busy.
+        # Counts the attachments. A broker that still knows an older one of this name lets the newer
+        # one replace it, instead of refusing it as busy.
         self._epoch = 0
         # With an exclusive access mode: the term in which this producer has the topic. A broker
         # with a later one has accepted another producer since, and fences this one.

@@ -174,8 +174,8 @@ class Channels(Service):
         await stack.enter_async_context(self.pool)
 
     async def _close(self) -> None:
-        # Before the tasks end that keep them attached: what was sent may need a new connection.
-        # All at a time, since each may wait for a broker that does not answer.
+        # Before the tasks end that keep them attached: what was sent may need a new connection. All
+        # at a time, since each may wait for a broker that does not answer.
         closes = [*self.owners.values(), *self._closes.values()]
         # A copy: each channel leaves ``_closes`` as it ends. A channel of an owner is closed twice,
         # which is harmless.

@@ -137,8 +137,8 @@ class Connection(asyncio.Protocol):
         # Commands for other ids are dropped, since their producer or consumer was closed.
         self.producers: dict[int, ProducerHandler] = {}
         self.consumers: dict[int, ConsumerHandler] = {}
-        # What is called when a list of topics may have changed: one that is watched, or all of
-        # them when the connection breaks.
+        # What is called when a list of topics may have changed: one that is watched, or all of them
+        # when the connection breaks.
         self.watchers: dict[int, Callable[[], None]] = {}
         # What the broker can do, by the handshake: report changes of lists of topics, and name
         # positions of the source cluster in the receipts of a replicator.

@@ -131,8 +131,8 @@ class ConnectionPool(Service):
             opening.set_exception(error)
             opening.exception()  # all callers may have been cancelled, which is no error
         else:
-            # Brokers come back at other addresses: connections to those that are gone must not
-            # add up.
+            # Brokers come back at other addresses: connections to those that are gone must not add
+            # up.
             still_open = {at: each for at, each in self._by_route.items() if each.is_open}
             self._by_route = {**still_open, route: connection}
             opening.set_result(connection)

@@ -165,9 +165,8 @@ class Lookup:
                 )
                 response = answer.lookupTopicResponse
                 # From the answer of this broker: its TLS, or its being a proxy, holds for the next
-                # one too.
-                # An answer is one of three: Connect names the owner, Redirect a broker that knows
-                # it better, Failed neither.
+                # one too. An answer is one of three: Connect names the owner, Redirect a broker
+                # that knows it better, Failed neither.
                 route = self._route(connection, response)
                 if response.response == api.CommandLookupTopicResponse.Connect:
                     return route

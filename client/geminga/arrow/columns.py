@@ -88,8 +88,8 @@ class MetadataRows:
         layout: BatchLayout,
     ) -> None:
         """Add messages of one batch; ``layout`` is that of these messages alone."""
-        # MessageIdData{ledgerId=1, entryId=2, partition=3, batch_index=4, batch_size=6}: the ids
-        # of a batch differ in their indexes alone, which are joined by what is around them.
+        # MessageIdData{ledgerId=1, entryId=2, partition=3, batch_index=4, batch_size=6}: the ids of
+        # a batch differ in their indexes alone, which are joined by what is around them.
         before = b"\x08" + encode_varint(entry[0]) + b"\x10" + encode_varint(entry[1])
         before += self._partition + b"\x20"
         behind = b"\x30" + encode_varint(metadata.num_messages_in_batch)

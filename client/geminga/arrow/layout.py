@@ -103,8 +103,8 @@ def batch_layout(buffer: bytes, start: int, count: int, base: int = 0) -> BatchL
             key = range(key_start - position, key_end - position)
             beginning = buffer[position:number_start], key, payload_start - position
             run = _run(buffer, behind, beginning, stride, most)
-            # The bounds of the next ``run`` payloads, each ``stride`` bytes further: starts
-            # and ends are written as two ranges, without a step of Python for each message.
+            # The bounds of the next ``run`` payloads, each ``stride`` bytes further: starts and
+            # ends are written as two ranges, without a step of Python for each message.
             bounds = array("i", bytes(2 * array("i").itemsize * run))
             first, last, shift = base + payload_start, base + behind, stride * (run + 1)
             bounds[::2] = array("i", range(first + stride, first + shift, stride))

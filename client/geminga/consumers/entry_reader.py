@@ -27,8 +27,8 @@ from geminga_protocol.pulsar.topics.topic_names import TopicName
 
 log = logging.getLogger(__name__)
 
-# So many messages may come before anything is known of their size: a hundred of the largest kind
-# (5 MiB by default) are half a gigabyte, which OVERSHOOT cuts short.
+# So many messages may come before anything is known of their size: a hundred of the largest kind (5
+# MiB by default) are half a gigabyte, which OVERSHOOT cuts short.
 FIRST_PERMITS = 100
 # Permits that were granted for small messages may be used by large ones. A reader that holds so
 # many times the bytes that it wanted leaves the broker, and grants fewer when it attaches again.

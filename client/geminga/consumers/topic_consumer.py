@@ -188,8 +188,8 @@ class TopicConsumer:
                 group.acknowledge(message.position, lambda: others)
                 return
             if not acks.acknowledge(batch_index):
-                # Without ``batch_index_acks`` brokers only know whole entries: they hear of it
-                # with the last message of the batch.
+                # Without ``batch_index_acks`` brokers only know whole entries: they hear of it with
+                # the last message of the batch.
                 if self._settings.batch_index_acks:
                     group.acknowledge(message.position, acks.open_indexes)
                 return

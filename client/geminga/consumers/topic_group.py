@@ -249,8 +249,8 @@ class TopicGroup:
             self._remove(topic.topic)
             return
         self.end(error)
-        # The other topics cannot be received from any more: their messages must go to others.
-        # As a task: this is a callback of a channel, which cannot wait for brokers.
+        # The other topics cannot be received from any more: their messages must go to others. As a
+        # task: this is a callback of a channel, which cannot wait for brokers.
         self._channels.spawn(self.close(), name=f"close {self._title}")
 
     async def close(self) -> None:

@@ -90,10 +90,10 @@ class PatternTopics:
         self._text = f"{self._namespace}/{local}"
         self._pattern = re.compile(f"{re.escape(self._namespace)}/(?:{local})", pattern.flags)
         self._partitions = _Partitions(lookup)
-        # The topics that matched in the last list, and the hash of that list.
-        # The hash is the broker's, and goes back with the next request: for a list of the same hash
-        # the broker sends no names (``CommandGetTopicsOfNamespaceResponse.changed``), and the last
-        # match stays valid.
+        # The topics that matched in the last list, and the hash of that list. The hash is the
+        # broker's, and goes back with the next request: for a list of the same hash the broker
+        # sends no names (``CommandGetTopicsOfNamespaceResponse.changed``), and the last match stays
+        # valid.
         self._matching: list[TopicName] = []
         self._hash = ""
 
@@ -105,8 +105,8 @@ class PatternTopics:
         # Cleared before the list is asked for: a report that comes during the request leads to
         # another round.
         self._changed.clear()
-        # The watch begins before the list is asked for: a change between the two would be missed.
-        # A connection that breaks sets ``_changed`` (``Connection.connection_lost``), which leads
+        # The watch begins before the list is asked for: a change between the two would be missed. A
+        # connection that breaks sets ``_changed`` (``Connection.connection_lost``), which leads
         # here at once, to a new watch on another connection.
         if self._watched_on is None or not self._watched_on.is_open:
             pattern = f"persistent://{self._text}"

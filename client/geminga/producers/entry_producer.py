@@ -176,8 +176,8 @@ class EntryProducer(AsyncClosable):
         that failed."""
         if self._error is None:
             self._error = error
-            # The broker must know, or it refuses the next producer of this name as busy.
-            # In this order: ``end`` gives the connection up, over which ``leave`` tells the broker.
+            # The broker must know, or it refuses the next producer of this name as busy. In this
+            # order: ``end`` gives the connection up, over which ``leave`` tells the broker.
             self._part.channel.leave()
             self._part.channel.end(error)
             self._window.end(error)

@@ -95,8 +95,8 @@ def decide(facts: Facts) -> Orders:
             elif old is not None and metadata is None:
                 remove.append(name)
         elif new is not None and holder == session:
-            # It stays, perhaps with a changed config.
-            # Published only if something differs: each record wakes every worker.
+            # It stays, perhaps with a changed config. Published only if something differs: each
+            # record wakes every worker.
             if old.metadata != new.metadata:
                 assign.append(new)
         elif (new is not None or metadata is None) and sessions.newest.get(old.worker) == holder:

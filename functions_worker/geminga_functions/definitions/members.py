@@ -27,8 +27,8 @@ from geminga_protocol.pulsar.topics.topic_names import TopicName
 
 Config = dict[str, Any]
 
-# The resources of an instance, as upstream's defaults.
-# In cores and bytes. Workers enforce the limit of memory only; the others are kept for REST.
+# The resources of an instance, as upstream's defaults. In cores and bytes. Workers enforce the
+# limit of memory only; the others are kept for REST.
 CPU_DEFAULT = 1.0
 RAM_BYTES_DEFAULT = 1024**3
 DISK_BYTES_DEFAULT = 10 * 1024**3

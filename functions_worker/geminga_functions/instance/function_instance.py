@@ -402,8 +402,8 @@ class Instance(Service):
         Returns how many: 0 where another instance has claimed the partition.
         """
         changes = Changes(self._state)
-        # The turn is held until the commit: another input must not build on changes, and store
-        # what it made of them, before they are stored themselves.
+        # The turn is held until the commit: another input must not build on changes, and store what
+        # it made of them, before they are stored themselves.
         async with self._turn:
             call = partial(self._processor.process_slice, source, messages, changes)
             outcomes = await self._threads.run(call)

@@ -197,10 +197,9 @@ def parse_request(buffer: bytes, start: int, end: int) -> Request:
     request and read on, and another ``WireError`` for garbage.
     """
     # Numbers instead of members of ``Operation`` and ``Flag``, whose look-up costs time for every
-    # entry. A request that passes no check falls through to the description of its fault.
-    # A frame shorter than the shortest valid request, a read, could make ``unpack_from`` read
-    # numbers out of the next frame in the buffer: it checks the end of the buffer, not that of the
-    # frame.
+    # entry. A request that passes no check falls through to the description of its fault. A frame
+    # shorter than the shortest valid request, a read, could make ``unpack_from`` read numbers out
+    # of the next frame in the buffer: it checks the end of the buffer, not that of the frame.
     if end - start >= _READ_BYTES and buffer[start] == VERSION:
         operation = buffer[start + 1]
         if operation == 1 and end - start >= _ADD_REQUEST_BYTES_MIN:

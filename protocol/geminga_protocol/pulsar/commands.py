@@ -77,8 +77,8 @@ def parse_command(buffer: bytes, start: int, end: int) -> tuple[BaseCommand, int
         command = _parse_base_command(encoded)
     except DecodeError as error:
         raise WireError(f"not a command: {error}") from error
-    # Stage 2: a command that protobuf can parse may still lack what its readers rely on.
-    # A MESSAGE, the most frequent command of a consumer, has no text field to check: 1 us less.
+    # Stage 2: a command that protobuf can parse may still lack what its readers rely on. A MESSAGE,
+    # the most frequent command of a consumer, has no text field to check: 1 us less.
     is_message = encoded.startswith(MESSAGE_START) and command.type == _MESSAGE
     if is_message and command.IsInitialized():
         return command, command_end

@@ -13,8 +13,8 @@ from geminga_protocol.framing import Bounds, FrameReader
 # +------------+--------------+-------------+---------+      which payload.py draws
 COMMAND_SIZE_BYTES = 4
 
-# What command and metadata may take beyond the message itself: a frame may be this much larger
-# than the largest message. Upstream's brokers and clients use the same number.
+# What command and metadata may take beyond the message itself: a frame may be this much larger than
+# the largest message. Upstream's brokers and clients use the same number.
 FRAME_OVERHEAD_BYTES = 10 * 1024
 # The limit that upstream's broker announces in CONNECTED by default. The official C++ client keeps
 # the limit of the last broker that it connected to for the whole process, so the brokers of one

@@ -56,9 +56,8 @@ class MessageEncoder:
         self._epoch = b"\x28" + encode_varint(consumer_epoch) if consumer_epoch >= 0 else b""
         self._end = self._partition + self._epoch
         # Nothing is made ready before the first message: many encoders are never used, and making
-        # the parts ready takes as long as ten messages.
-        # ``_beginnings``, ``_plain_bytes`` and ``_ledger_id`` change together, in
-        # ``_turn_to_ledger`` only.
+        # the parts ready takes as long as ten messages. ``_beginnings``, ``_plain_bytes`` and
+        # ``_ledger_id`` change together, in ``_turn_to_ledger`` only.
         self._ledger_id: int | None = None
         # The command up to the entry id, by the length of the entry id.
         self._beginnings: list[bytes] = []

@@ -17,8 +17,8 @@ class BrokerView:
 
     # Where the proxy sends what clients ask for (lookups, partitions, schemas).
     service_urls: tuple[str, ...] = ()
-    # Where it sends REST requests.
-    # In the order of the brokers' ids, so that two views of the same brokers are equal.
+    # Where it sends REST requests. In the order of the brokers' ids, so that two views of the same
+    # brokers are equal.
     web_urls: tuple[str, ...] = ()
     # Every address of a living broker, of any of its listeners; None where they are not known
     # because the settings name a balancer.

@@ -83,8 +83,8 @@ def load_config(
         name: replace(one, value=_as_declared(one.value, settings[name]))
         for name, one in given.items()
     }
-    # Stage 2: from flat names to the form of the class.
-    # The values in dictionaries that are nested as the config classes are.
+    # Stage 2: from flat names to the form of the class. The values in dictionaries that are nested
+    # as the config classes are.
     values: dict[str, Any] = {}
     for name, one in given.items():
         *groups, field = settings[name].path
@@ -92,8 +92,8 @@ def load_config(
         for group in groups:
             table = table.setdefault(group, {})
         table[field] = one.value
-    # Stage 3: build the config, by one of two ways that lead to the same result.
-    # The usual way, without pydantic: parts get options that their supervisor has checked.
+    # Stage 3: build the config, by one of two ways that lead to the same result. The usual way,
+    # without pydantic: parts get options that their supervisor has checked.
     if all(_is_plainly_right(one.value, settings[name]) for name, one in given.items()):
         required = (each for each in settings.values() if each.default is MISSING)
         # pydantic would find these, too; here nothing needs it.

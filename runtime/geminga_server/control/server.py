@@ -240,8 +240,8 @@ class ControlServer(Service):
             # Last: the caller finds the new session by the part's name, and not the older one.
             self._on_session(session)
         elif isinstance(message, Instruction):
-            # A command sends one instruction and waits for the one answer.
-            # No session is made: the command is no part, and its end is no news.
+            # A command sends one instruction and waits for the one answer. No session is made: the
+            # command is no part, and its end is no news.
             channel.send(self._on_instruction(message))
             channel.close()
         else:

@@ -45,8 +45,8 @@ class HttpConnections:
         """A client connected: count it, or answer 503 and close."""
         if len(self.open) >= self.connections_max:
             # The first idle one is the one that has been idle longest. The walk is long only where
-            # most connections are being answered.
-            # At this very moment: no await may lie between this choice and the closing below.
+            # most connections are being answered. At this very moment: no await may lie between
+            # this choice and the closing below.
             idle = next((each for each in self.open if each.is_idle), None)
             self.log.note(lambda: {"connections_max": self.connections_max})
             if idle is None:

@@ -91,9 +91,9 @@ class HttpExchange:
                 raise ServerUnreachable("it closed the connection before its answer was complete")
 
     async def _send(self, event: h11.Event) -> None:
-        # Empty for the end of a body whose length was announced.
-        # Raises ``LocalProtocolError`` for more or fewer bytes than Content-Length says: a body of
-        # a client is never sent on with a wrong length.
+        # Empty for the end of a body whose length was announced. Raises ``LocalProtocolError`` for
+        # more or fewer bytes than Content-Length says: a body of a client is never sent on with a
+        # wrong length.
         encoded = self.http.send(event)
         if encoded:
             self.writer.write(encoded)

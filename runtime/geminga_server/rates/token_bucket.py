@@ -65,8 +65,8 @@ class TokenBucket:
 
     def change(self, count: float, period_s: float, now_s: float) -> None:
         """Change the limit to ``count`` for each ``period_s``; the tokens that there are stay."""
-        # By the old rate up to now, by the new one from here on.
-        # A debt stays a debt. More tokens than the new capacity are cut off by the next ``_fill``.
+        # By the old rate up to now, by the new one from here on. A debt stays a debt. More tokens
+        # than the new capacity are cut off by the next ``_fill``.
         self._fill(now_s)
         self._capacity = float(count)
         self._rate = count / period_s

@@ -42,8 +42,8 @@ def make_app(
     app.state.routers = routers
     for router in routers:
         app.include_router(router)
-    # The framework looks for the most derived class: the last one takes all others.
-    # Starlette raises what only ``Exception`` covers again once it is answered: so uvicorn logs it.
+    # The framework looks for the most derived class: the last one takes all others. Starlette
+    # raises what only ``Exception`` covers again once it is answered: so uvicorn logs it.
     for kind in (GemingaError, HTTPException, Exception):
         app.add_exception_handler(kind, answer_error)
     # Around all of it: the router, and what it reports, see the raw path alone.

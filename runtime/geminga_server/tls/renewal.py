@@ -55,8 +55,8 @@ class ServerTls(Service):
         self._states = _states_of(self._config.files)
         self._context = self._current = await asyncio.to_thread(self._config.server_context)
         # OpenSSL calls this in every handshake, also where the client names no host. It takes the
-        # certificate, its key and the authorities from the context that is set there; versions,
-        # and whether a certificate is required, from the first one: files change neither.
+        # certificate, its key and the authorities from the context that is set there; versions, and
+        # whether a certificate is required, from the first one: files change neither.
         self._context.sni_callback = self._choose
         self.spawn_every(self._config.refresh_s, self.refresh, name="renew tls certificates")
 

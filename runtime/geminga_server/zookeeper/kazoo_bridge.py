@@ -126,8 +126,8 @@ class Connection:
         self._start = 0
         # Taken from kazoo and not sent yet.
         self._unsent = bytearray()
-        # For all else kazoo takes this object for a socket.
-        # kazoo calls ``setblocking(0)`` once it is connected: from then on ``send`` may raise.
+        # For all else kazoo takes this object for a socket. kazoo calls ``setblocking(0)`` once it
+        # is connected: from then on ``send`` may raise.
         self.fileno, self.setblocking, self.close = sock.fileno, sock.setblocking, sock.close
 
     def pending(self) -> int:

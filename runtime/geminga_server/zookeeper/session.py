@@ -373,8 +373,7 @@ class ZooKeeper(Service):
         if self._doubt_timer is not None:
             self._doubt_timer.cancel()
         # No state is reported any more: services that listened were opened later, and are closed
-        # already.
-        # What still waits fails now, and not after its time-out.
+        # already. What still waits fails now, and not after its time-out.
         self._requests.close()
         client, handler = self._client, self._handler
         if client is None or handler is None:

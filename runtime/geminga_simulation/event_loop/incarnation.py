@@ -85,9 +85,8 @@ class Incarnation:
         # Virtual time before which no turn begins: the last turn, or a pause, lasts until then.
         # Work that arrives before stays in ``ready``.
         self.busy_until_s = 0.0
-        # Serial of the turn that waits in the loop's heap; 0: none does; -1: one runs now.
-        # At most one turn of an incarnation counts: an entry of the heap with another serial is
-        # void.
+        # Serial of the turn that waits in the loop's heap; 0: none does; -1: one runs now. At most
+        # one turn of an incarnation counts: an entry of the heap with another serial is void.
         self.turn_serial = 0
         # Tasks in the order of creation; some of them are done already. The loop keeps them alive
         # here as long as they run: garbage collection must not decide anything.

@@ -100,14 +100,14 @@ class SimulatedLoop(TimerLoop):
         self.trace = Trace(record=record)
         # How many callbacks have run, of all incarnations.
         self.callbacks = 0
-        # The contexts that the exception handler was called with by live incarnations, for
-        # checkers to read.
+        # The contexts that the exception handler was called with by live incarnations, for checkers
+        # to read.
         self.failures: list[dict[str, Any]] = []
         self._callbacks_max = callbacks_max
         self._time_limit_s = time_limit_s
         self.now_s = 0.0
-        # The last serial number given to a handle, future, task or turn.
-        # One counter for all kinds, so a serial names one thing in the trace.
+        # The last serial number given to a handle, future, task or turn. One counter for all kinds,
+        # so a serial names one thing in the trace.
         self._serial = 0
         self._heap = []
         self._sweep_at = CANCELLED_TIMERS_KEPT

@@ -33,8 +33,8 @@ class TimerLoop(asyncio.BaseEventLoop):
     now_s: float
     _serial: int
     # Due time in virtual seconds, chance, serial, and what is due: a callback, or a turn of an
-    # incarnation. The chance decides the order of what is due at one instant; the serial only
-    # keeps the heap from comparing the items.
+    # incarnation. The chance decides the order of what is due at one instant; the serial only keeps
+    # the heap from comparing the items.
     _heap: list[tuple[float, float, int, SimulatedHandle | Incarnation]]
     # The length of the heap at which cancelled timers are swept out of it.
     _sweep_at: int

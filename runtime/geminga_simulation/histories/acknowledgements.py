@@ -130,9 +130,9 @@ class AcknowledgementHistory(Generic[PositionT]):
             )
             if not is_before:
                 continue
-            # A move in between may have the item delivered again.
-            # It may have taken effect between the acknowledgement and the sending, by the times
-            # that are known; a move that acknowledges the item itself does not bring it back.
+            # A move in between may have the item delivered again. It may have taken effect between
+            # the acknowledgement and the sending, by the times that are known; a move that
+            # acknowledges the item itself does not bring it back.
             was_moved = any(
                 not move.covers(item)
                 and move.called_s <= arrived_s

@@ -64,9 +64,8 @@ def check_linearizable(operations: Iterable[Operation], model: Model[StateT]) ->
     known = sorted(operations, key=lambda each: each.called_s)
     needed = sum(1 << place for place, each in enumerate(known) if not each.is_in_doubt)
     # Sets of operations are numbers, whose bits are places in ``known``. A pair is the operations
-    # that have taken effect, and the state then; each is tried once.
-    # Lowe's memory: the same operations done and the same state lead to the same end, in whatever
-    # order they were done.
+    # that have taken effect, and the state then; each is tried once. Lowe's memory: the same
+    # operations done and the same state lead to the same end, in whatever order they were done.
     tried: set[tuple[int, StateT]] = set()
     waiting: list[tuple[int, StateT]] = [(0, model.initial)]
     # For the error: what could not follow the longest order that was found.

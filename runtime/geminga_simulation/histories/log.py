@@ -64,8 +64,8 @@ class LogHistory(Generic[PositionT]):
     # A client that gets no answer appends again, so that a value may be stored more than once.
     # Copies after the first answer are then in doubt.
     may_repeat: bool = False
-    # Not everything is read that was appended without an answer: a position may be the last one
-    # and hold an unknown value.
+    # Not everything is read that was appended without an answer: a position may be the last one and
+    # hold an unknown value.
     is_read_in_part: bool = False
     _appends: list[Append[PositionT]] = field(default_factory=list["Append[PositionT]"])
     _reads: list[_Look[PositionT]] = field(default_factory=list["_Look[PositionT]"])

@@ -57,8 +57,8 @@ class OwnershipHistory:
     saw ZooKeeper change.
     """
 
-    # The nodes that have an owner when the history begins.
-    # Replaced, never changed: the search keeps the states that it has tried.
+    # The nodes that have an owner when the history begins. Replaced, never changed: the search
+    # keeps the states that it has tried.
     held: Held = frozenset()
     _operations: list[Operation] = field(default_factory=list[Operation])
 

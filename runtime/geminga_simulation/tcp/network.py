@@ -40,8 +40,8 @@ class SimulatedNetwork:
         self.conditions = conditions or NetworkConditions()
         # How far a sender may be ahead of its receiver, where conditions do not say less.
         self.window_bytes_max = self.conditions.window_bytes
-        # What machines do by themselves (answer, retransmit) happens in no host's process.
-        # It never dies: packets to a dead process still arrive at its machine.
+        # What machines do by themselves (answer, retransmit) happens in no host's process. It never
+        # dies: packets to a dead process still arrive at its machine.
         self.kernel = loop.incarnate("kernel").context
         # A canary: streams silently lose a chunk now and then.
         self.is_leaky = False
@@ -52,8 +52,8 @@ class SimulatedNetwork:
         # Pairs of which the first reaches the second no longer.
         self.cuts: set[tuple[str, str]] = set()
         # Client ends of streams with at least one end open, by the numbers of their streams, in the
-        # order of connecting. An end removes its stream when both are gone.
-        # A dictionary keeps the order of connecting, in which faults draw from the streams.
+        # order of connecting. An end removes its stream when both are gone. A dictionary keeps the
+        # order of connecting, in which faults draw from the streams.
         self.client_ends: dict[int, Endpoint] = {}
         self._stream_serial = 0
 
@@ -243,9 +243,9 @@ class _Attempt:
         if listener is None:
             error = ConnectionRefusedError(errno.ECONNREFUSED, f"nothing listens on {address}")
         else:
-            # The accepting side has its connection a way earlier than the connecting side.
-            # From here on the stream exists on both machines, though the connecting process learns
-            # of it a way later.
+            # The accepting side has its connection a way earlier than the connecting side. From
+            # here on the stream exists on both machines, though the connecting process learns of it
+            # a way later.
             client = network.open_stream(self, listener)
             loop.call_soon(listener.accept, client.peer, context=listener.context)
         loop.after(network.delay_s(), self._finish, client, error, context=kernel)
@@ -300,8 +300,8 @@ class HostNetwork:
         try:
             endpoint = await connected
         except asyncio.CancelledError:
-            # Cancelled in the turn in which the stream was opened: without a protocol it would
-            # stay open until the run ends.
+            # Cancelled in the turn in which the stream was opened: without a protocol it would stay
+            # open until the run ends.
             if connected.done() and not connected.cancelled() and connected.exception() is None:
                 connected.result().abort()
             raise

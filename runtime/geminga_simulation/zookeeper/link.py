@@ -232,9 +232,9 @@ class SessionLink:
         end of its connection for an answer, as soon as its server knows."""
         server, replica = self.server, self.replica
         follower = replica if isinstance(replica, Follower) else None
-        # Behind a write that a lagging follower has not learned of, everything waits.
-        # Reads behind an unheard write wait, so that a client reads what it wrote; writes go on to
-        # the leader, unless something waits already: order is kept.
+        # Behind a write that a lagging follower has not learned of, everything waits. Reads behind
+        # an unheard write wait, so that a client reads what it wrote; writes go on to the leader,
+        # unless something waits already: order is kept.
         if self._postponed or (self._unheard and not request.verb):
             self._postponed.append(request)
             return
@@ -360,8 +360,8 @@ class SessionLink:
         """In the client: the connection is gone."""
         if self.is_over or self.state is not SessionState.CONNECTED:
             return
-        # In this order, as the real adapter: the state, failed requests, then watches, since
-        # a change may have gone unseen.
+        # In this order, as the real adapter: the state, failed requests, then watches, since a
+        # change may have gone unseen.
         self._change_state(SessionState.SUSPENDED)
         for request in list(self._in_flight):
             lost = ConnectionLost(f"the connection broke before the answer for {request.path}")

@@ -146,9 +146,8 @@ class NodeTree:
         """Do all operations, or none, under one zxid; ``owner`` is the session that asks."""
         self.zxid += 1
         # All that the operations may touch, as it is now: nothing is seen of a transaction that
-        # fails, but for its zxid.
-        # A node and its parent: a creation or deletion changes the parent's children, and its
-        # count.
+        # fails, but for its zxid. A node and its parent: a creation or deletion changes the
+        # parent's children, and its count.
         before: dict[str, Node | None] = {}
         for operation in operations:
             for path in (operation.path, operation.path.rpartition("/")[0] or "/"):

@@ -68,8 +68,8 @@ class SimulatedZooKeeper:
         self.isolated_hosts: dict[str, None] = {}
         # It stands still, or is being restarted: nothing gets through, and no silence counts.
         self.is_away = False
-        # Live sessions at the server, by id: the timer that ends it, None while it is heard of.
-        # A session lives as long as its id is here.
+        # Live sessions at the server, by id: the timer that ends it, None while it is heard of. A
+        # session lives as long as its id is here.
         self._expiries: dict[int, asyncio.TimerHandle | None] = {}
         # The last id given to a session.
         self._session_id = SESSION_ID_FIRST
@@ -184,8 +184,8 @@ class SimulatedZooKeeper:
         follower, self.follower = self.follower, None
         if follower is None:
             return
-        # Answers and events that it owes leave before anything that the leader answers.
-        # In the order in which they came: answers and events of one session keep their order.
+        # Answers and events that it owes leave before anything that the leader answers. In the
+        # order in which they came: answers and events of one session keep their order.
         for act in follower.behind:
             act()
         clients = [client for client in self._clients if client.replica is follower]

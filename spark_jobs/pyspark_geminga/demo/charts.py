@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from html import escape
 from math import ceil, floor, log10
 
-# In units of the SVG, which the page scales to its own width.
-# Text in an SVG does not tell its width before it is drawn, so there is a fixed room for labels.
+# In units of the SVG, which the page scales to its own width. Text in an SVG does not tell its
+# width before it is drawn, so there is a fixed room for labels.
 WIDTH = 720
 LABEL_WIDTH = 170
 ROW_HEIGHT = 22

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import geminga
 
-# Events that are sent before the producer is asked for room, and the event loop gets a turn.
-# Larger turns send no faster, and delay receipts, which the same loop reads.
+# Events that are sent before the producer is asked for room, and the event loop gets a turn. Larger
+# turns send no faster, and delay receipts, which the same loop reads.
 EVENTS_A_TURN = 200
 TAB_COLUMNS = 4
 # The lines of minified files are longer, and would stretch every chart.
@@ -41,9 +41,8 @@ SCHEMA = geminga.AvroSchema[dict[str, object]](
         ],
     },
 )
-# Lines are classified by regular expressions and not by Python's parser, which refuses whole
-# files of other versions of Python.
-# ASCII names: others are rare, and count as expressions.
+# Lines are classified by regular expressions and not by Python's parser, which refuses whole files
+# of other versions of Python. ASCII names: others are rare, and count as expressions.
 WORD = re.compile(r"[A-Za-z_]\w*")
 # A target, an operator before "=" or none, and "=" that is not "==". The lazy part stops at the
 # first one.

@@ -82,13 +82,13 @@ def last_of_keys(rows: DataFrame) -> DataFrame:
     payload = [name for name in columns if not name.startswith("__")]
     keyed = rows.where(f.col("__key").isNotNull())
     # The whole row in one column, so that one aggregate keeps all of its values together: with one
-    # aggregate for each column they could come from different messages.
-    # Names are quoted, since a dot would be read as a path into a struct.
+    # aggregate for each column they could come from different messages. Names are quoted, since a
+    # dot would be read as a path into a struct.
     whole = f.struct(*(f.col(f"`{name}`") for name in columns)).alias("row")
     # PySpark takes the kind of function from its annotations, which its own types do not know.
     place = arrow_udf(places, "binary")(f.col("__messageId"))  # type: ignore[call-overload]
-    # Two steps: places are comparable within a topic only, publish times between topics.
-    # ``max_by`` aggregates in each task before rows are shuffled: a task sends one row a key.
+    # Two steps: places are comparable within a topic only, publish times between topics. ``max_by``
+    # aggregates in each task before rows are shuffled: a task sends one row a key.
     last_in_topic = keyed.groupBy("__key", "__topic").agg(f.max_by(whole, place).alias("row"))
     # Producers' clocks decide between topics: nothing better orders messages of two logs.
     last = last_in_topic.groupBy("__key").agg(f.max_by("row", "row.__publishTime").alias("row"))

@@ -186,9 +186,8 @@ def paced(
 
     A task that was delayed does not catch up: the topic would get a burst.
     """
-    # Slow rates go row by row, less often than PACES_A_SECOND.
-    # A tenth of a second's rows at once: a clock and a wait for each row would limit the rate
-    # itself.
+    # Slow rates go row by row, less often than PACES_A_SECOND. A tenth of a second's rows at once:
+    # a clock and a wait for each row would limit the rate itself.
     step = max(1, int(rows_a_second / PACES_A_SECOND))
     due_s = monotonic_s()
     for batch in batches:

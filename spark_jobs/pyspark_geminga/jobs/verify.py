@@ -290,8 +290,8 @@ def check_sequence(rows: DataFrame, sequence: str, *, by: str = "__key") -> Sequ
         place.alias("place"),
     )
     # Order is checked within a topic only, gaps and repeats over all topics that have numbers of
-    # the same group.
-    # ``lag`` gives null before the first number of a group: a comparison with it is not true.
+    # the same group. ``lag`` gives null before the first number of a group: a comparison with it is
+    # not true.
     before = f.lag("number").over(Window.partitionBy("by", "topic").orderBy("place"))
     # A number that is null (the expression does not apply to the message) is in none of the counts.
     groups = (

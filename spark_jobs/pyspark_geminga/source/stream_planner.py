@@ -37,8 +37,8 @@ log = logging.getLogger(__name__)
 # Requests a second of a query that waits for messages. Spark itself polls 90 times a second.
 IDLE_REQUESTS_PER_S = 8.0
 IDLE_WAIT_MAX_S = 2.0
-# Splits of a micro-batch are so many times as large as those of a batch read: tasks
-# that read little cost more than they save.
+# Splits of a micro-batch are so many times as large as those of a batch read: tasks that read
+# little cost more than they save.
 STREAM_SPLIT_FACTOR = 2
 
 
@@ -114,16 +114,16 @@ class StreamPlanner:
     _targets: Mapping[str, LogPosition] | None = None
     # The end of the batch that was planned last, which ``report`` measures the lag from.
     _planned: SourceOffset | None = None
-    # With a limit of rows: while a batch runs, the entries behind it are counted for the next
-    # one. A topic's count is of use only if the next batch begins at its position.
+    # With a limit of rows: while a batch runs, the entries behind it are counted for the next one.
+    # A topic's count is of use only if the next batch begins at its position.
     _counting: dict[str, RowBacklog] = field(default_factory=dict[str, RowBacklog])
     # By topic: the position in an offset, and the later name of the same position (see
     # ``_settled``).
     _settled_positions: dict[str, tuple[LogPosition, LogPosition]] = field(
         default_factory=dict[str, tuple[LogPosition, LogPosition]]
     )
-    # Of topics whose ledgers are not known, the entry that came when a batch was planned. A
-    # task that does not get that entry knows that it was deleted in between.
+    # Of topics whose ledgers are not known, the entry that came when a batch was planned. A task
+    # that does not get that entry knows that it was deleted in between.
     _first_entries: dict[str, LogPosition] = field(default_factory=dict[str, LogPosition])
     # Topics on which the query's subscription has a consumer.
     _followed: set[str] = field(default_factory=set[str])

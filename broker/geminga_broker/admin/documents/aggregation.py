@@ -81,8 +81,8 @@ _LATEST_TEXTS = frozenset({"lastAckedTime", "lastConsumedTime"})
 
 def _merge_records(records: Sequence[Record]) -> dict[str, object]:
     """Merge records of one kind, member by member, in the order of the first record."""
-    # A field that only some partitions have (as None is left out) is merged of those.
-    # A dictionary keeps the order in which the keys were found, as upstream's classes have theirs.
+    # A field that only some partitions have (as None is left out) is merged of those. A dictionary
+    # keeps the order in which the keys were found, as upstream's classes have theirs.
     keys = dict.fromkeys(key for record in records for key in record)
     return {
         # ``get``: a member that is None counts as one that is missing.
@@ -118,8 +118,8 @@ def _merge(key: str, values: Sequence[object]) -> object:
             }
         case dict() if key == "compaction":
             return _merge_records(cast(Sequence[Record], values))
-        # Other values, such as texts: kept where all partitions agree.
-        # A consumer's name, say, or the type of a subscription.
+        # Other values, such as texts: kept where all partitions agree. A consumer's name, say, or
+        # the type of a subscription.
         case first:
             return first if all(value == first for value in values) else None
 

@@ -137,8 +137,8 @@ def metadata_text(metadata: LedgerMetadata) -> str:
         "ackQuorumSize": metadata.ack_quorum,
         "state": metadata.state.name,
     }
-    # An open ledger has no end yet.
-    # Length and last entry are decided when a ledger is closed, by recovery if need be.
+    # An open ledger has no end yet. Length and last entry are decided when a ledger is closed, by
+    # recovery if need be.
     if metadata.state is LedgerState.CLOSED:
         parts |= {"length": metadata.length, "lastEntryId": metadata.last_entry}
     # A password is a secret even where all ledgers have the same; tools print it like this.
@@ -182,8 +182,7 @@ def _stored_ledger(ledger: LedgerRecord) -> Document:
         "size": ledger.size_bytes,
         "timestamp": ledger.closed_at_ms or None,
     }
-    # Open ledgers have no sizes yet.
-    # None: not set in the record, which Java leaves out as well.
+    # Open ledgers have no sizes yet. None: not set in the record, which Java leaves out as well.
     document: Document = {name: value for name, value in known.items() if value is not None}
     return document | {"isOffloaded": OffloadContext.FromString(ledger.offload or b"").complete}
 

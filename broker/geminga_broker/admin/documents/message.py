@@ -85,8 +85,8 @@ def message_headers(position: Position, payload: bytes) -> dict[str, str]:
             headers[PREFIX + name] = iso_time(getattr(metadata, field))
     if metadata.replicate_to:
         headers[f"{PREFIX}replicated-to"] = _json(list(metadata.replicate_to))
-    # What the broker wrote in front of the entry, where that is configured.
-    # Fields of the broker's (``BrokerEntryMetadata``), which are no part of the message's metadata.
+    # What the broker wrote in front of the entry, where that is configured. Fields of the broker's
+    # (``BrokerEntryMetadata``), which are no part of the message's metadata.
     noted = parse_broker_entry(payload, 0, len(payload))
     if noted is not None:
         headers[f"{PREFIX}Broker-Entry-METADATA-timestamp"] = iso_time(noted.broker_timestamp)

@@ -25,8 +25,8 @@ def internal_stats(
 ) -> Document:
     """The internal stats of ``topic``, with the ``metadata`` of those ledgers, and the ledger with
     its ``compacted`` entries."""
-    # None for a non-persistent topic.
-    # Everything is read in one turn, so that positions and counts belong together.
+    # None for a non-persistent topic. Everything is read in one turn, so that positions and counts
+    # belong together.
     stored = topic.find(PersistentSubscriptions)
     if stored is None:
         return volatile_document()

@@ -81,8 +81,8 @@ class DelayedMessageIndex:
         self.buckets: dict[BucketKey, Bucket] = {}
         # The bucket that is to be written, until ``written``, ``unwritable`` or ``clear``.
         self.sealing: OpenBucket | None = None
-        # Messages with their times: those of segments that were read, and those that fit
-        # into no bucket.
+        # Messages with their times: those of segments that were read, and those that fit into no
+        # bucket.
         self._loaded = TimeWheel(now_ms, config.slot_ms)
         # The bucket of the newest ledgers; None before the first message of one.
         self.open: OpenBucket | None = None

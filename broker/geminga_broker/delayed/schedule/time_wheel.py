@@ -45,8 +45,8 @@ class TimeWheel:
         self._tick_ms = tick_ms
         # Everything of this tick and before has been taken out of the slots.
         self._tick = now_ms // tick_ms
-        # By level: the slots that are not empty, by their number (a tick's number without the
-        # lower digits). All slots of a level are earlier than those of the next.
+        # By level: the slots that are not empty, by their number (a tick's number without the lower
+        # digits). All slots of a level are earlier than those of the next.
         self._levels: list[dict[int, _Slot]] = []
         # Messages that are due and were not taken yet, in no order within a tick.
         self._due: _Slot = array("q")

@@ -59,8 +59,8 @@ class ExpectedBundle:
     # While no report of the new owner names it.
     cost: float
     # The least cost once one does: that of before, or 0 where that is not known. The new owner's
-    # first rates are averages over a time in which it did not have the bundle.
-    # By ``expect``: the cost that the reports or the leader before gave it.
+    # first rates are averages over a time in which it did not have the bundle. By ``expect``: the
+    # cost that the reports or the leader before gave it.
     cost_min: float
     until_s: float
 
@@ -72,8 +72,8 @@ class BrokerLoad:
     # The object that ``LivingBrokers`` keeps: it is the same one until the broker writes again, by
     # which ``ClusterLoad.take`` knows what is new.
     report: LocalBrokerData
-    # The costs of the bundles that it has, or is about to have.
-    # Invariant: ``cost`` is the sum of its values, up to rounding; ``_project`` adds them up anew.
+    # The costs of the bundles that it has, or is about to have. Invariant: ``cost`` is the sum of
+    # its values, up to rounding; ``_project`` adds them up anew.
     bundles: dict[str, float] = field(default_factory=dict[str, float])
     # Those of them that its report does not name yet.
     arrivals: set[str] = field(default_factory=set[str])
@@ -81,8 +81,8 @@ class BrokerLoad:
     settling: set[str] = field(default_factory=set[str])
     # The sum of the costs.
     cost: float = 0.0
-    # The share of its CPU or its bandwidth that the broker uses, whichever is larger.
-    # Memory is left out: a process keeps what it once had, so its peak says nothing of today.
+    # The share of its CPU or its bandwidth that the broker uses, whichever is larger. Memory is
+    # left out: a process keeps what it once had, so its peak says nothing of today.
     usage: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -117,26 +117,25 @@ class BrokerLoad:
 class ClusterLoad:
     """All living brokers and their bundles. Times are seconds of one clock."""
 
-    # By broker id, the living brokers only.
-    # Those of the last ``renew``, and those that ``take`` has added since.
+    # By broker id, the living brokers only. Those of the last ``renew``, and those that ``take``
+    # has added since.
     brokers: dict[str, BrokerLoad] = field(default_factory=dict[str, BrokerLoad], init=False)
     # By bundle: the broker that it was assigned to, as long as it is expected there. In the order
     # in which that ends, since all are expected equally long.
     _destinations: OrderedDict[str, str] = field(default_factory=OrderedDict[str, str], init=False)
-    # The same by broker, by bundle.
-    # Each bundle of ``_destinations`` is in exactly one of these, that of its broker. Two maps,
-    # since a report asks by broker and a lookup by bundle.
+    # The same by broker, by bundle. Each bundle of ``_destinations`` is in exactly one of these,
+    # that of its broker. Two maps, since a report asks by broker and a lookup by bundle.
     _expected: dict[str, dict[str, ExpectedBundle]] = field(
         default_factory=dict[str, dict[str, ExpectedBundle]], init=False
     )
-    # The cost of each bundle that was ever seen, and the broker it was last seen at.
-    # Outlives the broker: the last owner's id is for placing the bundle again, on the same broker
-    # if it has come back. Empty for a cost that was read from the stored averages.
+    # The cost of each bundle that was ever seen, and the broker it was last seen at. Outlives the
+    # broker: the last owner's id is for placing the bundle again, on the same broker if it has come
+    # back. Empty for a cost that was read from the stored averages.
     _remembered: dict[str, tuple[float, str]] = field(
         default_factory=dict[str, tuple[float, str]], init=False
     )
-    # When bundles were moved by load, the oldest first.
-    # Bounded by ``moved_since``, which each shedding calls: a grace period of moves.
+    # When bundles were moved by load, the oldest first. Bounded by ``moved_since``, which each
+    # shedding calls: a grace period of moves.
     _moved_s: OrderedDict[str, float] = field(default_factory=OrderedDict[str, float], init=False)
 
     # What brokers report
@@ -151,8 +150,8 @@ class ClusterLoad:
             for bundle in self._expected.pop(broker_id, ()):
                 del self._destinations[bundle]
         overdue = self._take_overdue(now_s)
-        # A broker that wrote anew is counted anew in any case.
-        # Those that ``take`` counts here are not counted a second time for being overdue.
+        # A broker that wrote anew is counted anew in any case. Those that ``take`` counts here are
+        # not counted a second time for being overdue.
         for broker_id, report in reports.items():
             if not self.take(broker_id, report) and broker_id in overdue:
                 self._project(broker_id, report)
@@ -287,9 +286,9 @@ class ClusterLoad:
             self._remember(bundle, cost, "")
 
     def _remember(self, bundle: str, cost: float, broker_id: str) -> None:
-        # A quarter at once: making room for each new bundle would cost more.
-        # The first in the map are the oldest: a bundle keeps its place when its cost changes, so
-        # this drops those that were seen first, whose cost is then a guess again.
+        # A quarter at once: making room for each new bundle would cost more. The first in the map
+        # are the oldest: a bundle keeps its place when its cost changes, so this drops those that
+        # were seen first, whose cost is then a guess again.
         if bundle not in self._remembered and len(self._remembered) >= REMEMBERED_MAX:
             for oldest in list(islice(self._remembered, REMEMBERED_MAX // 4)):
                 del self._remembered[oldest]

@@ -34,8 +34,8 @@ BUNDLES_KEPT_MAX = 10_000
 class LoadHistory:
     """The averages of the heaviest bundles, and of the living brokers."""
 
-    # By name; those that were sampled last are last.
-    # At most ``BUNDLES_KEPT_MAX``, after each ``sample``.
+    # By name; those that were sampled last are last. At most ``BUNDLES_KEPT_MAX``, after each
+    # ``sample``.
     _bundles: OrderedDict[str, BundleData] = field(
         default_factory=OrderedDict[str, BundleData], init=False
     )
@@ -45,16 +45,16 @@ class LoadHistory:
     _sampled: dict[str, LocalBrokerData] = field(
         default_factory=dict[str, LocalBrokerData], init=False
     )
-    # Names of bundles whose records are to be written, or deleted.
-    # No name is in both: a bundle that is sampled again is not to be deleted, and one that makes
-    # room is not to be written. Their union is what ZooKeeper does not have yet.
+    # Names of bundles whose records are to be written, or deleted. No name is in both: a bundle
+    # that is sampled again is not to be deleted, and one that makes room is not to be written.
+    # Their union is what ZooKeeper does not have yet.
     _changed: set[str] = field(default_factory=set[str], init=False)
     _dropped: set[str] = field(default_factory=set[str], init=False)
 
     def restore(self, bundles: Mapping[str, BundleData]) -> None:
         """Go on from the averages that the leader before stored."""
-        # They replace what was sampled here while they were read, which is less than they know.
-        # In front: these are the first to make room.
+        # They replace what was sampled here while they were read, which is less than they know. In
+        # front: these are the first to make room.
         for bundle, data in bundles.items():
             self._bundles[bundle] = data
             self._bundles.move_to_end(bundle, last=False)
@@ -146,8 +146,8 @@ def _with(
     average: MessageAverages, now: BundleStats | LocalBrokerData, samples_max: int
 ) -> MessageAverages:
     """The average with one sample more. Once there are ``samples_max``, older ones fade."""
-    # A moving average from then on: each sample has the weight 1 / samples_max.
-    # While there are fewer samples than ``samples_max`` this is their plain mean.
+    # A moving average from then on: each sample has the weight 1 / samples_max. While there are
+    # fewer samples than ``samples_max`` this is their plain mean.
     samples = min(average.num_samples + 1, samples_max)
 
     def moved(before: float, value: float) -> float:

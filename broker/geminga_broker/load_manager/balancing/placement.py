@@ -59,9 +59,9 @@ def least_loaded(bundle: str, load: ClusterLoad, config: LoadManagerConfig) -> s
     # A broker that lags behind is not given more: it has to acquire these before its report shows
     # what they cost.
     arrivals_max = config.load_balancer_arrivals_max
-    # Full brokers are last in this order, but are chosen where all are full.
-    # Tuples compare from the left: not full first, then the lower cost, then the id, which makes
-    # the choice the same in each run.
+    # Full brokers are last in this order, but are chosen where all are full. Tuples compare from
+    # the left: not full first, then the lower cost, then the id, which makes the choice the same in
+    # each run.
     ready = [
         (is_full(each, config), each.cost, broker_id)
         for broker_id, each in load.brokers.items()

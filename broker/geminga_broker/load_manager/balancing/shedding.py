@@ -41,14 +41,14 @@ class Shedder:
     # each move when it is made.
     load: ClusterLoad
     config: LoadManagerConfig
-    # How many times in a row some moves were called for.
-    # Reset when loads are equal once, and when moves are made: the next moves need the hits anew.
+    # How many times in a row some moves were called for. Reset when loads are equal once, and when
+    # moves are made: the next moves need the hits anew.
     _hits: int = field(default=0, init=False)
 
     def decide(self, now_s: float) -> list[Move]:
         """The moves to be made now, of brokers whose loads were unequal often enough."""
-        # A bundle that was moved lately stays where it is, whatever the loads say.
-        # Also where its move failed: what could not be unloaded now is not tried in every round.
+        # A bundle that was moved lately stays where it is, whatever the loads say. Also where its
+        # move failed: what could not be unloaded now is not tried in every round.
         moved = self.load.moved_since(now_s - self.config.load_balancer_shedding_grace_s)
         moves = plan_moves(self.load, self.config, fixed=moved)
         # Once is no reason to move anything: loads also differ for a moment.
@@ -111,8 +111,8 @@ class _MovePlan:
         """Moves from the broker with the most load to the one with the least, until all are near
         enough to the mean."""
         costs, config = self._costs, self._config
-        # Brokers that have a bundle to give, and brokers that may be given one.
-        # Each turn of the loop makes a move or takes one source away, so it ends.
+        # Brokers that have a bundle to give, and brokers that may be given one. Each turn of the
+        # loop makes a move or takes one source away, so it ends.
         sources = set(costs)
         targets = {
             broker_id

@@ -54,14 +54,14 @@ class Acknowledged:
     mark_delete: Position
     # How many entries beyond the mark are acknowledged: 0 where there are no holes.
     ahead_count: int = field(default=0, init=False)
-    # None of them is acknowledged as a whole either: ``acknowledge`` takes it out here.
-    # Batches acknowledged in part, none of which the mark has passed: what is left of each.
+    # None of them is acknowledged as a whole either: ``acknowledge`` takes it out here. Batches
+    # acknowledged in part, none of which the mark has passed: what is left of each.
     partial_entries: dict[Position, Words] = field(
         default_factory=dict[Position, Words], init=False
     )
-    # The ``ahead_count`` entries, by ledger.
-    # No ledger before that of the mark, and in that ledger no mark up to ``mark_delete``. A bitmap
-    # may be without a mark, when the mark has passed all that it had.
+    # The ``ahead_count`` entries, by ledger. No ledger before that of the mark, and in that ledger
+    # no mark up to ``mark_delete``. A bitmap may be without a mark, when the mark has passed all
+    # that it had.
     _ahead: dict[int, EntryBitmap] = field(default_factory=dict[int, EntryBitmap], init=False)
 
     # Looking

@@ -83,8 +83,8 @@ class EntryBitmap:
     def add_bits(self, members: int, entries: int) -> int:
         """Mark the bit set ``members`` in an empty bitmap, as far as the ledger of ``entries``
         goes; returns how many entries that are."""
-        # Bits before ``first`` stand for what the mark-delete position has passed.
-        # Bit n stands for entry n (``bits``), byte n for entry ``first + n``.
+        # Bits before ``first`` stand for what the mark-delete position has passed. Bit n stands for
+        # entry n (``bits``), byte n for entry ``first + n``.
         members >>= self.first
         packed = members.to_bytes((members.bit_length() + 7) // _BITS_OF_BYTE, "little")
         marks = bytearray(_BITS_OF_BYTE * len(packed))

@@ -44,8 +44,8 @@ class LedgerCache:
     # entry.
     wanted_from: Callable[[], int] | None = None
     entries: list[Entry] = field(default_factory=list[Entry], init=False)
-    # Kept by the EntryCache: (when it came, entries, bytes) of each run, oldest first.
-    # Together they have as many entries as ``entries``.
+    # Kept by the EntryCache: (when it came, entries, bytes) of each run, oldest first. Together
+    # they have as many entries as ``entries``.
     runs: deque[tuple[float, int, int]] = field(
         default_factory=deque[tuple[float, int, int]], init=False
     )

@@ -27,8 +27,8 @@ class LogCache:
     cache: EntryCache
     # Called with a ledger: the first entry of it that some subscription has still to be sent.
     wanted_from: Callable[[int], int]
-    # By ledger; None until something is published to it: a broker may have very many logs that
-    # take no entries, and an empty ``LedgerCache`` costs a few hundred bytes.
+    # By ledger; None until something is published to it: a broker may have very many logs that take
+    # no entries, and an empty ``LedgerCache`` costs a few hundred bytes.
     _ledgers: dict[int, LedgerCache | None] = field(
         default_factory=dict[int, LedgerCache | None], init=False
     )
@@ -71,9 +71,8 @@ class LogCache:
         if found:
             assert ledger is not None
             self.cache.hits += len(found)
-            # Estimated: to sum up the payloads' sizes would cost time for each read.
-            # By the mean of the ledger's entries in memory, with their overhead, which is taken off
-            # again.
+            # Estimated: to sum up the payloads' sizes would cost time for each read. By the mean of
+            # the ledger's entries in memory, with their overhead, which is taken off again.
             cost = len(found) * ledger.cost_bytes // len(ledger.entries)
             self.cache.hit_bytes += cost - len(found) * ENTRY_OVERHEAD_BYTES
         else:

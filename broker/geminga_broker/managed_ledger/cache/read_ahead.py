@@ -28,8 +28,8 @@ class ReadAheadBudget:
     bytes_max: int
     # The sum of ``size_bytes`` over ``_holders``. Only ``grow`` and ``shrink`` change either.
     used_bytes: int = field(default=0, init=False)
-    # The dispatchers that keep something, in the order in which they last used it: the first one
-    # is evicted first.
+    # The dispatchers that keep something, in the order in which they last used it: the first one is
+    # evicted first.
     _holders: dict[ReadAhead, None] = field(default_factory=dict["ReadAhead", None], init=False)
 
     def grow(self, holder: ReadAhead, size_bytes: int) -> None:
@@ -71,8 +71,8 @@ class ReadAhead:
     _runs: deque[tuple[Position, list[Entry]]] = field(
         default_factory=deque[tuple[Position, list[Entry]]], init=False
     )
-    # Entries to redeliver.
-    # They are dropped one by one (``drop``), runs only as a whole (``pass_by``).
+    # Entries to redeliver. They are dropped one by one (``drop``), runs only as a whole
+    # (``pass_by``).
     _single: dict[EntryId, Entry] = field(default_factory=dict[EntryId, Entry], init=False)
 
     def keep_run(self, position: Position, entries: list[Entry]) -> None:
@@ -95,9 +95,8 @@ class ReadAhead:
         for begin, entries in self._runs:
             if begin[0] == ledger_id and begin[1] <= entry_id <= entries[-1][0]:
                 self.budget.note_use(self)
-                # The run may leave out ``entry_id`` itself: then it was acknowledged.
-                # A copy, as in ``LedgerCache.run``: ``pass_by`` and ``evict`` may come before it is
-                # sent.
+                # The run may leave out ``entry_id`` itself: then it was acknowledged. A copy, as in
+                # ``LedgerCache.run``: ``pass_by`` and ``evict`` may come before it is sent.
                 start = bisect_left(entries, entry_id, key=_ENTRY_ID)
                 return entries[start : start + count_max]
         return []
@@ -133,8 +132,8 @@ class ReadAhead:
         return [each for each in ids if self._find(each) is None]
 
     def _find(self, position: EntryId) -> Entry | None:
-        # Single entries first: for the runs a search is needed.
-        # A position may be in both: one that was read for redelivery while its run was still here.
+        # Single entries first: for the runs a search is needed. A position may be in both: one that
+        # was read for redelivery while its run was still here.
         entry = self._single.get(position)
         if entry is None and self._runs:
             run = self.run(Position(*position), 1)

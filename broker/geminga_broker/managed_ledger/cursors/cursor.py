@@ -107,8 +107,8 @@ class Cursor(Service):
         self.on_lost: Callable[[], None] | None = None
         # Called when the stored mark-delete position has left a ledger, which may be trimmed now.
         self.on_ledger_left: Callable[[], None] | None = None
-        # The mark-delete position that the next owner finds after a crash.
-        # It lags behind the mark in memory, except after a reset to an earlier position.
+        # The mark-delete position that the next owner finds after a crash. It lags behind the mark
+        # in memory, except after a reset to an earlier position.
         self._stored = state.mark_delete
         # Where the cursor is stored; None if it is not durable, or being deleted.
         self.store = store
@@ -125,8 +125,8 @@ class Cursor(Service):
         self._is_flushing = False
         # Set only while no task writes and no callback waits.
         self._timer: asyncio.TimerHandle | None = None
-        # Callbacks of changes that are not durable yet, in the order of the changes.
-        # The first ``covered`` of them belong to the write under way, later ones to the next.
+        # Callbacks of changes that are not durable yet, in the order of the changes. The first
+        # ``covered`` of them belong to the write under way, later ones to the next.
         self._waiting: list[OnDurable] = []
         # Nothing more is saved: another broker has the cursor, or it is closed.
         self._is_over = False
@@ -228,8 +228,8 @@ class Cursor(Service):
             position_properties=self.position_properties,
             cursor_properties=self.properties,
         )
-        # Logged when it begins, not with each of the writes that follow.
-        # The cursor is correct in memory all the same: only a crash or an unload forgets these.
+        # Logged when it begins, not with each of the writes that follow. The cursor is correct in
+        # memory all the same: only a crash or an unload forgets these.
         if left_out and not self._left_out:
             log.warning(
                 "too many holes: after a crash some messages would be delivered again",
@@ -257,8 +257,8 @@ class Cursor(Service):
         backoff = Backoff(self.config.retry_first_s, self.config.retry_limit_s, self._random)
         try:
             while self._is_dirty:
-                # In one turn, so that this write covers just the first ``covered`` callbacks.
-                # What changes from here on, during the write, sets it again.
+                # In one turn, so that this write covers just the first ``covered`` callbacks. What
+                # changes from here on, during the write, sets it again.
                 self._is_dirty = False
                 covered = len(self._waiting)
                 try:

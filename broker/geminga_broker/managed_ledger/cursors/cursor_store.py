@@ -127,8 +127,8 @@ class CursorStore:
         self._log_name = log_name
         self._name = name
         self._node = OwnRecord(coordination, cursor_path(log_name, encode_local(name)))
-        # What is stored for sure; None while the outcome of a write is not known.
-        # Compared with the next state, to leave out writes that would change nothing.
+        # What is stored for sure; None while the outcome of a write is not known. Compared with the
+        # next state, to leave out writes that would change nothing.
         self._stored: CursorState | None = None
         # The ledger that the record names, as far as we know, and its last entry; -1 for none.
         self.ledger_id = NO_CURSOR_LEDGER
@@ -137,12 +137,12 @@ class CursorStore:
         self.current: OpenLedger | None = None
         # A ledger that was begun with the newest state and that the record does not name yet.
         self._candidate: OpenLedger | None = None
-        # Candidates given up, of which it is in doubt whether the record names one.
-        # Settled by the next write of the record that succeeds (``_use``). They must not be deleted
-        # before: the record would name a ledger that is gone.
+        # Candidates given up, of which it is in doubt whether the record names one. Settled by the
+        # next write of the record that succeeds (``_use``). They must not be deleted before: the
+        # record would name a ledger that is gone.
         self._doubtful: tuple[int, ...] = ()
-        # Ledgers that the record surely does not name: to be deleted.
-        # In memory alone: after a crash only their labels tell that they belong to this cursor.
+        # Ledgers that the record surely does not name: to be deleted. In memory alone: after a
+        # crash only their labels tell that they belong to this cursor.
         self._unneeded: tuple[int, ...] = ()
         # When the cursor was loaded or its ledger last replaced (Unix time).
         self.ledger_switched_ms = clock.wall_ms()
@@ -256,9 +256,9 @@ class CursorStore:
             try:
                 await current.writes.wait_for(current.writer.append(payload))
             except LedgerError:
-                # The next attempt begins another ledger; the record names this one until then.
-                # It may still store the entry: the state in it is one that the cursor had, so no
-                # harm is done if a next owner finds it.
+                # The next attempt begins another ledger; the record names this one until then. It
+                # may still store the entry: the state in it is one that the cursor had, so no harm
+                # is done if a next owner finds it.
                 current.writer.detach()
                 self.current = None
                 raise

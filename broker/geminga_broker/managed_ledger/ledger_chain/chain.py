@@ -98,8 +98,8 @@ class LedgerChain:
     @property
     def last_confirmed(self) -> Position:
         """The newest entry; the gap before the only ledger's first where there is none yet."""
-        # Empty ledgers are few: each new one drops those that were closed without an entry.
-        # The last ledger has none between a rollover and its first entry.
+        # Empty ledgers are few: each new one drops those that were closed without an entry. The
+        # last ledger has none between a rollover and its first entry.
         for span in reversed(self.spans):
             if span.entries:
                 return span.last
@@ -134,8 +134,8 @@ class LedgerChain:
             if position[1] < span.entries or index == last:
                 return Position(span.ledger_id, min(max(position[1], 0), span.entries))
             index += 1
-        # The ledger is gone, or read to its end: go on in the next that has entries, or in the
-        # last one, which gets the next entry.
+        # The ledger is gone, or read to its end: go on in the next that has entries, or in the last
+        # one, which gets the next entry.
         while index < last and not self.spans[index].entries:
             index += 1
         return Position(self._ids[index], 0)

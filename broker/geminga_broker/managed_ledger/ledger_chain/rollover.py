@@ -10,8 +10,8 @@ from __future__ import annotations
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
 from geminga_broker.managed_ledger.ledger_chain.chain import LedgerSpan
 
-# Ledgers opened together (a broker loads its topics at once) must not all roll over together:
-# each has its own greatest age, at most so much longer (upstream: 5 %).
+# Ledgers opened together (a broker loads its topics at once) must not all roll over together: each
+# has its own greatest age, at most so much longer (upstream: 5 %).
 AGE_SPREAD = 0.05
 
 

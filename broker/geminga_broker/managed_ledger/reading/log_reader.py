@@ -60,8 +60,8 @@ class LogReader:
         read_ahead_budget: ReadAheadBudget,
         config: ManagedLedgerConfig,
     ) -> None:
-        # Set by the log when it is open.
-        # Before that, the reader of a log that is being opened finds no ledger.
+        # Set by the log when it is open. Before that, the reader of a log that is being opened
+        # finds no ledger.
         self.chain = LedgerChain()
         # What of the log is in memory.
         self.cached = cached
@@ -72,9 +72,8 @@ class LogReader:
         self._readers_max = config.readers_max
         self._name = name
         self._ledgers = ledgers
-        # Open readers by ledger, in the order of their last use.
-        # Each is used by any number of reads at once; one that is dropped here is freed with its
-        # last read.
+        # Open readers by ledger, in the order of their last use. Each is used by any number of
+        # reads at once; one that is dropped here is freed with its last read.
         self._readers: dict[int, LedgerReader] = {}
 
     @property
@@ -95,9 +94,9 @@ class LogReader:
     async def read(self, position: Position, count_max: int) -> list[Entry]:
         """Entries from ``position`` on, all of its ledger: at least one, which must be there, and
         at most ``count_max``."""
-        # What is in memory costs nothing to return, so ``entries_max`` does not limit it.
-        # Memory first in every case: also in the middle of a long read from bookies, where the
-        # cache begins.
+        # What is in memory costs nothing to return, so ``entries_max`` does not limit it. Memory
+        # first in every case: also in the middle of a long read from bookies, where the cache
+        # begins.
         run = self.cached.run(position, count_max)
         if run:
             return run
@@ -161,8 +160,8 @@ class LogReader:
         of the log's length.
         """
         # A list of the log as it is now: what is appended or trimmed meanwhile must not shift the
-        # numbers. An entry that was trimmed makes the search fail.
-        # Only the last of these may grow meanwhile, behind all that is searched.
+        # numbers. An entry that was trimmed makes the search fail. Only the last of these may grow
+        # meanwhile, behind all that is searched.
         spans = [span for span in self.chain.spans if span.entries]
         last_searched = self.chain.last_confirmed
         count = sum(each.entries for each in spans)
@@ -175,8 +174,8 @@ class LogReader:
                 low = middle + 1
         if low < count:
             return nth_of(spans, low)
-        # Not the present end: the log may have got another ledger, with entries that the search
-        # did not look at.
+        # Not the present end: the log may have got another ledger, with entries that the search did
+        # not look at.
         return self.chain.next_after(last_searched)
 
     # The readers of ledgers

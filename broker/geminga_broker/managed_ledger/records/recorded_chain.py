@@ -25,8 +25,8 @@ from geminga_runtime.coordination import CoordinationError
 
 log = logging.getLogger(__name__)
 
-# At most so many ledgers wait to be deleted: their ids stand in the record, a node of at most
-# 1 MiB. Further ledgers stay in the chain until some of these are gone.
+# At most so many ledgers wait to be deleted: their ids stand in the record, a node of at most 1
+# MiB. Further ledgers stay in the chain until some of these are gone.
 GARBAGE_LEDGERS_MAX = 1000
 
 

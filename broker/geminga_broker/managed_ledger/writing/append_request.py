@@ -61,9 +61,8 @@ def one_by_one(run: Sequence[AppendRequest]) -> Iterator[AppendRequest]:
     receipts of those before it. A publisher orders its answers by ``entries_taken``, so that number
     has to be right for the single entry while it is handed on.
     """
-    # The run was counted as a whole when it was taken.
-    # Two loops: all are taken back before the first is handed on, so that each time the number is
-    # that of the entries up to the present one.
+    # The run was counted as a whole when it was taken. Two loops: all are taken back before the
+    # first is handed on, so that each time the number is that of the entries up to the present one.
     for request in run:
         publisher_of(request).entries_taken -= 1
     for request in run:

@@ -36,8 +36,8 @@ class Appender:
     # When the log began to write the ledger (monotonic), and at which age it is replaced.
     begun_at_s: float = field(default=0.0, init=False)
     age_max_s: float = field(default=0.0, init=False)
-    # None before the first entry: a broker may have very many logs that take no entries.
-    # One request for each entry of the writer that is not confirmed: ids ``_confirmed + 1`` and on.
+    # None before the first entry: a broker may have very many logs that take no entries. One
+    # request for each entry of the writer that is not confirmed: ids ``_confirmed + 1`` and on.
     _pending: deque[AppendRequest] | None = field(default=None, init=False)
     # The last entry that is durable, -1 for none.
     _confirmed: int = field(default=-1, init=False)

@@ -161,8 +161,8 @@ async def _last_index(stored: StampedLog, *, is_sure: bool) -> int:
                 return index + lost
             if is_sure:
                 return NO_INDEX
-            # A ledger has one writer, which writes the index or does not: the others of this
-            # ledger have none either.
+            # A ledger has one writer, which writes the index or does not: the others of this ledger
+            # have none either.
             break
     return NO_INDEX
 

@@ -17,9 +17,9 @@ class BrokerAddress:
     Where the broker has named listeners, the URLs are those of the internal listener.
     """
 
-    # ``host:web port``: stays the same as long as the broker keeps its web port.
-    # Identifies the broker in ZooKeeper, in REST paths and in metrics. Two living brokers must
-    # not have the same: each would take over the nodes of the other.
+    # ``host:web port``: stays the same as long as the broker keeps its web port. Identifies the
+    # broker in ZooKeeper, in REST paths and in metrics. Two living brokers must not have the same:
+    # each would take over the nodes of the other.
     broker_id: str
     # ``pulsar://`` and ``http://``; with TLS ``pulsar+ssl://`` and ``https://``.
     broker_url: str

@@ -34,8 +34,8 @@ class ListenerConfig:
     """Further ports, each `NAME:SCHEME://HOST:PORT`: clients that come by one are answered for the
     listener NAME."""
 
-    # Parsed when the config is made: a broker with a mistake in it must not start.
-    # Both settings: parsing the bind addresses parses the advertised listeners on the way.
+    # Parsed when the config is made: a broker with a mistake in it must not start. Both settings:
+    # parsing the bind addresses parses the advertised listeners on the way.
     def __post_init__(self) -> None:
         parse_bind_addresses(self.bind_addresses, self.advertised)
 
@@ -76,8 +76,8 @@ class BindAddress:
 class Listeners:
     """A broker's advertised listeners. A broker without any has one address for all clients."""
 
-    # By the listener's name, by scheme.
-    # Each scheme at most once for a listener, as its record in ZooKeeper has one field for each.
+    # By the listener's name, by scheme. Each scheme at most once for a listener, as its record in
+    # ZooKeeper has one field for each.
     urls: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     # The name of the internal one.
     internal: str = ""
@@ -85,9 +85,9 @@ class Listeners:
     def url(self, scheme: str) -> str:
         """The URL for clients that name no listener: the internal one's of this scheme or, where it
         has none, the first that a listener has; "" where no listener has one."""
-        # The internal listener may serve the Pulsar protocol only, and another one HTTP.
-        # The order of the dictionary is that of the setting, so that "the first" is the first as
-        # the operator wrote them.
+        # The internal listener may serve the Pulsar protocol only, and another one HTTP. The order
+        # of the dictionary is that of the setting, so that "the first" is the first as the operator
+        # wrote them.
         in_order = (self.urls.get(self.internal, {}), *self.urls.values())
         return next((each[scheme] for each in in_order if scheme in each), "")
 
@@ -118,8 +118,8 @@ def parse_listeners(entries: Iterable[str], internal: str = "") -> Listeners:
     scheme for a listener, an address that two listeners share, an internal one that is not there.
     """
     urls: dict[str, dict[str, str]] = {}
-    # By ``host:port``: a request that arrives there says nothing else of its listener.
-    # Two URLs of one listener may share an address.
+    # By ``host:port``: a request that arrives there says nothing else of its listener. Two URLs of
+    # one listener may share an address.
     listener_at: dict[str, str] = {}
     for entry in entries:
         name, scheme, host, port = _parse("advertised_listeners", entry)
@@ -150,9 +150,8 @@ def parse_bind_addresses(entries: Iterable[str], listeners: Listeners) -> tuple[
     listener is not advertised: every lookup that came by it would fail.
     """
     addresses: list[BindAddress] = []
-    # The scheme need not be among those of the listener's URLs.
-    # A proxy in front may end TLS: then the listener's URL is ``pulsar+ssl`` and the bind address
-    # ``pulsar``.
+    # The scheme need not be among those of the listener's URLs. A proxy in front may end TLS: then
+    # the listener's URL is ``pulsar+ssl`` and the bind address ``pulsar``.
     for entry in entries:
         address = BindAddress(*_parse("bind_addresses", entry))
         if address.listener not in listeners.urls:

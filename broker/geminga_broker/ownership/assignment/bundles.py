@@ -73,8 +73,8 @@ class BundleRing:
         self.bundles = tuple(
             Bundle(namespace, lower, upper) for lower, upper in pairwise(boundaries)
         )
-        # The last boundary is not among them either, as the last bundle includes it.
-        # Without the first: how many of these a hash has reached is the index of its bundle.
+        # The last boundary is not among them either, as the last bundle includes it. Without the
+        # first: how many of these a hash has reached is the index of its bundle.
         self._lowers = list(boundaries[1:-1])
 
     def bundle_of(self, topic_hash: int) -> Bundle:
@@ -125,7 +125,7 @@ def broker_of_namespace(namespace: NamespaceName) -> str | None:
 
     Each broker has one, for its health check; it has no policies and one bundle.
     """
-    # The tenant may have other namespaces, which are served like any (``pulsar/system``).
-    # By its form alone: whether that broker lives is not known here.
+    # The tenant may have other namespaces, which are served like any (``pulsar/system``). By its
+    # form alone: whether that broker lives is not known here.
     is_a_brokers = namespace.tenant == "pulsar" and _BROKER_ID.fullmatch(namespace.local)
     return namespace.local if is_a_brokers else None

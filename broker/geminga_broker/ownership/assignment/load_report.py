@@ -43,12 +43,12 @@ BYTES_NOISE = 10_000.0
 def has_changed(written: LocalBrokerData, now: LocalBrokerData, percent: float = 10.0) -> bool:
     """Whether a figure by which the leader places bundles moved by ``percent`` or more."""
     # Of counts, rates and bytes the change must exceed both the noise and the share; of CPU and
-    # memory, which are shares themselves, the share alone.
-    # A report that is not written is not lost: the next check compares with the same written one,
-    # so slow changes add up until they count.
+    # memory, which are shares themselves, the share alone. A report that is not written is not
+    # lost: the next check compares with the same written one, so slow changes add up until they
+    # count.
     share = percent / 100
-    # Always: the leader waits for a bundle that it has assigned until it sees it in a report.
-    # As sets: the order of the bundles means nothing.
+    # Always: the leader waits for a bundle that it has assigned until it sees it in a report. As
+    # sets: the order of the bundles means nothing.
     if set(written.bundles) != set(now.bundles):
         return True
     counts = (

@@ -27,8 +27,8 @@ Loads = Mapping[str, LocalBrokerData]
 class BrokersView:
     """What one broker knows of all brokers at one time."""
 
-    # Of the living brokers.
-    # May be older than ``leader_id`` or newer: the two are read one after the other.
+    # Of the living brokers. May be older than ``leader_id`` or newer: the two are read one after
+    # the other.
     loads: Loads = field(default_factory=dict[str, LocalBrokerData])
     # None between two leaders. One that is not among the living brokers does not lead any more.
     leader_id: str | None = None

@@ -27,15 +27,14 @@ def split_boundaries(
     """
     cuts: list[int] = []
     if algorithm == RANGE_EQUALLY_DIVIDE:
-        # In the middle of the range.
-        # Rounded down: of a bundle with a single hash this is its lower boundary, which is not
-        # inside.
+        # In the middle of the range. Rounded down: of a bundle with a single hash this is its lower
+        # boundary, which is not inside.
         cuts = [bundle.lower + (bundle.upper - bundle.lower) // 2]
     elif algorithm == TOPIC_COUNT_EQUALLY_DIVIDE:
         # Between the two topics at the median, so that both halves have equally many topics. With a
-        # single topic, all of its load would stay in one of the halves.
-        # Equal hashes may leave the cut on one of them: then it goes to the upper half, as a
-        # boundary is part of the bundle above it.
+        # single topic, all of its load would stay in one of the halves. Equal hashes may leave the
+        # cut on one of them: then it goes to the upper half, as a boundary is part of the bundle
+        # above it.
         ascending = sorted(hashes)
         if len(ascending) > 1:
             before, behind = ascending[len(ascending) // 2 - 1], ascending[len(ascending) // 2]

@@ -30,8 +30,8 @@ class CompactedReader:
     chain: LedgerChain
     # The cursor's.
     acknowledged: Acknowledged
-    # Entries that were fetched and not sent yet.
-    # Not the one for entries of the log: the two are read at different positions.
+    # Entries that were fetched and not sent yet. Not the one for entries of the log: the two are
+    # read at different positions.
     read_ahead: ReadAhead
     # For ledgers that the log has trimmed: it cannot hold acknowledgements for them.
     _nothing_acknowledged: Acknowledged = field(

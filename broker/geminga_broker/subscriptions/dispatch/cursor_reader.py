@@ -78,9 +78,8 @@ class CursorReader:
         self._log = managed_ledger.reader
         self._cursor = cursor
         self._owner = ref(owner)
-        # Where it reads next.
-        # What lies before it was given out, or needs no sending; what is to be sent again waits in
-        # the distribution, not here.
+        # Where it reads next. What lies before it was given out, or needs no sending; what is to be
+        # sent again waits in the distribution, not here.
         self.position = self._after_mark_delete()
         # The delayed messages; None if the subscription's type does not delay any.
         self.delayed: DelayedMessages | None = None
@@ -187,8 +186,8 @@ class CursorReader:
                 return ledger_id, plain
             self.advance(ledger_id, run, count)
             passed += count
-        # Only delayed entries so far: go on in the next turn of the event loop.
-        # Else a backlog of a million delayed messages would hold up the event loop.
+        # Only delayed entries so far: go on in the next turn of the event loop. Else a backlog of a
+        # million delayed messages would hold up the event loop.
         asyncio.get_running_loop().call_soon(self._wake_owner)
         return None
 

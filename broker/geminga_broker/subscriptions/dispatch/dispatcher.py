@@ -143,8 +143,8 @@ class Dispatcher(ABC):
         allowed = throttle.allow(run, is_needed)
         if not allowed:
             return 0
-        # What is counted is what the consumers' counters grow by: how many messages an entry has
-        # is known only after it was sent.
+        # What is counted is what the consumers' counters grow by: how many messages an entry has is
+        # known only after it was sent.
         messages, size_bytes, held = self._sent_and_held()
         used = send(allowed)
         messages_after, size_bytes_after, held_after = self._sent_and_held()

@@ -75,8 +75,8 @@ class KeySharedDispatcher(TrackingDispatcher):
         distribution = self.distribution
         if distribution.due or self.reader.has_due:
             self._queue_due()
-        # Consumer by consumer, not by position: order matters only within a key, and all entries
-        # of a key wait for the same consumer.
+        # Consumer by consumer, not by position: order matters only within a key, and all entries of
+        # a key wait for the same consumer.
         if distribution.replay:
             for consumer in self.consumers:
                 queue = distribution.replay.queues.get(consumer)

@@ -89,8 +89,8 @@ class RateLimiter:
 
     def wait(self, wake: Wake) -> None:
         """Call ``wake`` once, when tokens are there and its turn has come."""
-        # A dispatcher that waits already keeps its place.
-        # Equal bound methods are one key: each dispatcher waits once, however often it asks.
+        # A dispatcher that waits already keeps its place. Equal bound methods are one key: each
+        # dispatcher waits once, however often it asks.
         self.waiting.setdefault(wake)
         if self._timer is None:
             self._call_later()

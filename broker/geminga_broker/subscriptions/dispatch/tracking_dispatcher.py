@@ -76,8 +76,7 @@ class TrackingDispatcher(Dispatcher):
 
     def remove(self, consumer: Consumer) -> None:
         """Remove ``consumer``; what it held goes to the others."""
-        # These do not count as given back.
-        # In the order of sending.
+        # These do not count as given back. In the order of sending.
         held = list(consumer.pending)
         consumer.pending.clear()
         # Which takes it out of ``consumers`` too, so that nothing is sent to it below.
@@ -171,8 +170,8 @@ class TrackingDispatcher(Dispatcher):
     def _replay_turn(self, consumer: Consumer, queue: ReplayQueue, messages_max: int) -> bool:
         """Send ``consumer`` the first entries of ``queue``. False if they must wait until they are
         fetched, or for the dispatch rate."""
-        # Only the first is checked here: others leave the queue when they are acknowledged, or
-        # when their run is sent.
+        # Only the first is checked here: others leave the queue when they are acknowledged, or when
+        # their run is sent.
         first = Position(*queue.first)
         # Acknowledged since it was queued, or trimmed with its ledger.
         if self.reader.is_done(first):

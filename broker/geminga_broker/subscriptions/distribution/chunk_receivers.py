@@ -55,8 +55,8 @@ class ChunkReceivers:
     served: Consumer | None = None
     # Chunks whose consumer has no room.
     waiting: dict[Consumer, ReplayQueue] = field(default_factory=dict)
-    # By message uuid, from its first chunk to its last.
-    # In the order of first chunks, so the first key is the message that began longest ago.
+    # By message uuid, from its first chunk to its last. In the order of first chunks, so the first
+    # key is the message that began longest ago.
     _receivers: dict[str, Consumer] = field(default_factory=dict, init=False)
 
     @property

@@ -82,9 +82,9 @@ class KeySharedDistribution:
 
     def clear(self) -> None:
         """Begin again: no entry waits, and no consumer holds any."""
-        # The selector stays as it is: consumers that are still connected keep their keys.
-        # Entries that wait for their consumers; those that are due were delayed, and their keys
-        # must still be read.
+        # The selector stays as it is: consumers that are still connected keep their keys. Entries
+        # that wait for their consumers; those that are due were delayed, and their keys must still
+        # be read.
         self.replay = KeyedReplay()
         self.due = ReplayQueue()
         # Keys that wait for their former owners.

@@ -27,8 +27,7 @@ class KeyedReplay:
     # The entries that wait for each consumer; empty queues are possible.
     queues: dict[Consumer, ReplayQueue] = field(default_factory=dict)
     # Blocked entries by hash. A dict of positions, because any of them may be acknowledged; not
-    # sorted, because the queue that they move to sorts them.
-    # No hash is here without an entry.
+    # sorted, because the queue that they move to sorts them. No hash is here without an entry.
     _blocked: dict[int, dict[EntryId, None]] = field(default_factory=dict, init=False)
     _blocked_count: int = field(default=0, init=False)
 

@@ -377,8 +377,8 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
             if self.subscriptions.get(subscription.name) is subscription:
                 # Raises while nothing is changed yet, if another consumer has come.
                 subscription.give_up(consumer, force=force)
-                # From here on no client finds it, and a new one of its name may be created once
-                # the lock is free.
+                # From here on no client finds it, and a new one of its name may be created once the
+                # lock is free.
                 self._take_out(subscription)
                 # A crash in here leaves the cursor, with or without what it names. The next owner
                 # makes it a subscription again; the client, which got no answer, repeats its

@@ -20,8 +20,8 @@ from geminga_cli.admin.values import compact
 
 CLUSTER = place("cluster", "the cluster's name")
 
-# The options that describe a cluster: option, member of the JSON, help.
-# Members of ``ClusterData`` of Pulsar.
+# The options that describe a cluster: option, member of the JSON, help. Members of ``ClusterData``
+# of Pulsar.
 TEXTS = (
     ("--url", "serviceUrl", "the REST of its brokers: http://HOST:PORT"),
     ("--url-secure", "serviceUrlTls", "the same with TLS: https://HOST:PORT"),

@@ -40,9 +40,8 @@ NAMES = (FQFN, *names_of("function"))
 ANY_FILE = "file, or a URL from which the worker fetches it"
 
 # pulsar-admin's options, in both spellings where it has two, and the members of the config they
-# set.
-# A row sets one member of the config and nothing else. What members mean, and which go together,
-# the worker checks: a rule here would be a second place for it.
+# set. A row sets one member of the config and nothing else. What members mean, and which go
+# together, the worker checks: a rule here would be a second place for it.
 OPTIONS = (
     # What is run: a class or a module, and the package that it is in.
     sets("className", "--classname", "--className", help="the function's class or module"),

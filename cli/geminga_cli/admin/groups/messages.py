@@ -17,9 +17,8 @@ from geminga_cli.display.text import hex_lines, plain_text
 TOPIC = place("topic", "the topic's name", topic)
 # Brokers send the metadata of a message in headers with this prefix.
 SHOWN = "x-pulsar-"
-# The names in headers, and those in our answers.
-# ``PersistentTopicsBase.generateResponseWithEntry`` of Pulsar writes the headers; fields that are
-# empty have none.
+# The names in headers, and those in our answers. ``PersistentTopicsBase.generateResponseWithEntry``
+# of Pulsar writes the headers; fields that are empty have none.
 FIELDS = {
     "message-id": "messageId",
     "publish-time": "publishTime",

@@ -25,8 +25,7 @@ def retention(given: Given) -> dict[str, int]:
 
     Negative numbers are no limit.
     """
-    # ``RetentionPolicies`` of Pulsar.
-    # Rounded down, as upstream does: 90 s are kept as 1 minute.
+    # ``RetentionPolicies`` of Pulsar. Rounded down, as upstream does: 90 s are kept as 1 minute.
     time_s, size = given.time, given.size
     return {
         "retentionTimeInMinutes": time_s if time_s < 0 else time_s // SECONDS_A_MINUTE,
@@ -36,8 +35,7 @@ def retention(given: Given) -> dict[str, int]:
 
 def backlog_quota(given: Given) -> dict[str, Any]:
     """A limit of size, of age, or both."""
-    # A limit that is not given is -1, which is none.
-    # ``BacklogQuotaImpl`` of Pulsar.
+    # A limit that is not given is -1, which is none. ``BacklogQuotaImpl`` of Pulsar.
     if given.limit is None and given.limitTime is None:
         raise argparse.ArgumentTypeError("one of --limit and --limitTime is needed")
     return {
@@ -100,8 +98,8 @@ def inactive_topics(given: Given) -> dict[str, Any]:
     }
 
 
-# What of the messages is kept, and where.
-# Each row makes get-, set- and remove-. The paths are those of ``Namespaces`` of Pulsar.
+# What of the messages is kept, and where. Each row makes get-, set- and remove-. The paths are
+# those of ``Namespaces`` of Pulsar.
 STORAGE = (
     Policy(
         "retention",

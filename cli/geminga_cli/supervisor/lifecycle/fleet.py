@@ -150,8 +150,7 @@ class Fleet:
         if not part.runs:
             raise CannotObey(f"{name} is {part.phase.value}, it has no process to kill")
         # SIGKILL also ends a process that is paused. Asked again, the last word on ``keep_down``
-        # counts.
-        # The phase stays until the process has ended: only ``exited`` says that it is gone.
+        # counts. The phase stays until the process has ended: only ``exited`` says that it is gone.
         part.is_killed, part.is_kept_down = True, keep_down
         return [Kill(name, ASKED_FOR)]
 
@@ -341,8 +340,8 @@ class Fleet:
 
     def _stopping(self) -> list[_Part]:
         """The parts whose turn it is to end: of those that still run, the last kind."""
-        # All of a kind at once, and the next kind only when the last of them has ended.
-        # With nothing running, the second list is empty, and ``running[-1]`` is never looked at.
+        # All of a kind at once, and the next kind only when the last of them has ended. With
+        # nothing running, the second list is empty, and ``running[-1]`` is never looked at.
         running = [part for part in self._parts.values() if part.runs]
         return [part for part in running if part.rules.group == running[-1].rules.group]
 

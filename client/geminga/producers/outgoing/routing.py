@@ -55,8 +55,8 @@ def murmur3_hash(key: str) -> int:
         code ^= _mixed(int.from_bytes(text[at : at + 4], "little"))
         code = (code << 13 | code >> 19) & 0xFFFF_FFFF
         code = (code * 5 + 0xE654_6B64) & 0xFFFF_FFFF
-    # The last block, of 0 to 3 bytes, is mixed, and not rotated.
-    # Of no bytes this is 0, and leaves the hash as it is.
+    # The last block, of 0 to 3 bytes, is mixed, and not rotated. Of no bytes this is 0, and leaves
+    # the hash as it is.
     code ^= _mixed(int.from_bytes(text[whole:], "little")) ^ len(text)
     code = ((code ^ code >> 16) * 0x85EB_CA6B) & 0xFFFF_FFFF
     code = ((code ^ code >> 13) * 0xC2B2_AE35) & 0xFFFF_FFFF

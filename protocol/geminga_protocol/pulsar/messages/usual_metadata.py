@@ -30,8 +30,7 @@ ONE_BYTE_SIZE_MAX = 127
 
 # These patterns are loose on purpose: they match some byte sequences that are no valid varint (more
 # than 64 bits in ten bytes), but never the beginning of another field, because only the last byte
-# of a varint has its highest bit clear.
-# A varint of up to 64 bits.
+# of a varint has its highest bit clear. A varint of up to 64 bits.
 VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 # A varint of up to 63 bits, hence no negative number.
 POSITIVE = rb"[\x80-\xff]{0,8}[\x00-\x7f]"

@@ -28,10 +28,9 @@ class BundlesData(JsonRecord):
     """The borders between the bundles of a namespace."""
 
     # One more than there are bundles, ascending from ``0x00000000`` to ``0xffffffff``. A border
-    # belongs to the bundle above it; the last border belongs to the last bundle.
-    # The name of a bundle is ``LOW_HIGH`` of two neighbours, and a node of that name says which
-    # broker owns it (``cluster.ownership``). So a border that is written in another way is another
-    # bundle.
+    # belongs to the bundle above it; the last border belongs to the last bundle. The name of a
+    # bundle is ``LOW_HIGH`` of two neighbours, and a node of that name says which broker owns it
+    # (``cluster.ownership``). So a border that is written in another way is another bundle.
     boundaries: tuple[str, ...]
     num_bundles: int
 

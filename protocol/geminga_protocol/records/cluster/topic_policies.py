@@ -78,8 +78,8 @@ def nearer(local: TopicPolicies, for_all: TopicPolicies) -> TopicPolicies:
     """Merge the policies of a topic in this cluster with its global ones; local ones win, each."""
     if for_all == NO_TOPIC_POLICIES:
         return local
-    # Fields with a value; None and empty ones override nothing.
-    # A field of ``local`` that is None says nothing, so the value of ``for_all`` stays.
+    # Fields with a value; None and empty ones override nothing. A field of ``local`` that is None
+    # says nothing, so the value of ``for_all`` stays.
     said: dict[str, Any] = {
         each.name: value
         for each in fields(TopicPolicies)

@@ -23,9 +23,9 @@ def parse_text(kind: type[AnyMessage], text: str, record: str) -> AnyMessage:
     """Parse a message's text form; ``record`` names it in errors. Raises ``MalformedRecord``."""
     message = kind()
     try:
-        # Protobuf accepts an invalid escape, of which Python only warns; here it is an error.
-        # The filters of warnings belong to the whole process, not to a thread or a task. So nothing
-        # in between may wait.
+        # Protobuf accepts an invalid escape, of which Python only warns; here it is an error. The
+        # filters of warnings belong to the whole process, not to a thread or a task. So nothing in
+        # between may wait.
         with warnings.catch_warnings(action="error"):
             text_format.Parse(text, message)
     except (text_format.ParseError, ValueError, RecursionError, Warning) as error:

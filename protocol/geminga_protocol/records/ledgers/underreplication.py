@@ -148,9 +148,8 @@ def encode_vote(bookie_id: str) -> bytes:
 
 def votes_in_order(names: Iterable[str]) -> list[str]:
     """The votes among ``names``, the lowest first: that of the auditor."""
-    # By number and not by text: after 2**31 votes ZooKeeper goes on with negative numbers.
-    # Other children than votes are left out, so that a node that an operator put there elects no
-    # auditor.
+    # By number and not by text: after 2**31 votes ZooKeeper goes on with negative numbers. Other
+    # children than votes are left out, so that a node that an operator put there elects no auditor.
     votes = [(int(match[1]), name) for name in names if (match := _VOTE_NAME.fullmatch(name))]
     return [name for _, name in sorted(votes)]
 

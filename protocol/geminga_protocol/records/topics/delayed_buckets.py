@@ -90,8 +90,8 @@ class SegmentSummary:
     # When the segment's first and last message are due, in Unix time.
     due_first_ms: int
     due_last_ms: int
-    # For each ledger, the bit set of the ids of its entries in the segment.
-    # A Python int as a bit set: bit n is entry n.
+    # For each ledger, the bit set of the ids of its entries in the segment. A Python int as a bit
+    # set: bit n is entry n.
     entries: Mapping[int, int] = field(default_factory=dict)
 
 

@@ -71,8 +71,8 @@ async def delete_tenant(request: Request, services: ServicesArg) -> Response:
         raise RestError(405, "Broker doesn't allow forced deletion of tenants")
     try:
         if is_forced:
-            # One after the other; where one fails, the tenant keeps it and those after it.
-            # The list is read once: a namespace that is created meanwhile keeps the tenant.
+            # One after the other; where one fails, the tenant keeps it and those after it. The list
+            # is read once: a namespace that is created meanwhile keeps the tenant.
             for namespace in await services.namespaces.names(tenant):
                 with suppress(NamespaceNotFound):  # another request has deleted it meanwhile
                     await delete_with_topics(request, services, namespace)

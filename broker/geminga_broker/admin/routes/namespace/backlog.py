@@ -73,8 +73,8 @@ async def unsubscribe(request: Request, namespace: NamespaceArg, services: Servi
     """Delete the subscriptions of that name; one that has consumers is refused."""
 
     async def forget(topic: Topic, subscription: Subscription) -> None:
-        # As upstream; a call for one topic can force it.
-        # Checked for each topic: those before it in the order have lost their subscription by then.
+        # As upstream; a call for one topic can force it. Checked for each topic: those before it in
+        # the order have lost their subscription by then.
         if subscription.consumers:
             raise RestError(412, "Subscription has active connected consumers")
         await topic.part(PersistentSubscriptions).delete_subscription(subscription)

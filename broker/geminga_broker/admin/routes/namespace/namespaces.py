@@ -84,8 +84,8 @@ async def get_policies(namespace: NamespaceArg, services: ServicesArg) -> Respon
     """A namespace's policies, with its present bundles."""
     await require_namespace(services, namespace)
     policies = await services.namespaces.policies(namespace)
-    # Shown as they are in force: the bundles after all splits, and a default for what is unset.
-    # The bundles are read where this broker has not served the namespace yet, as upstream does. A
+    # Shown as they are in force: the bundles after all splits, and a default for what is unset. The
+    # bundles are read where this broker has not served the namespace yet, as upstream does. A
     # namespace that is being deleted has none any more, and is shown with those of its creation.
     bundles = policies.bundles if policies.deleted else await services.namespaces.bundles(namespace)
     may_update = policies.is_allow_auto_update_schema
@@ -105,9 +105,8 @@ async def create_namespace(
     """Create a namespace; the body may have any part of its policies, or nothing."""
     body = await object_body(request) or {}
     bundles = _bundles(body.pop("bundles", None))
-    # What the body does not have is as in a record without policies.
-    # Members that the body has replace those of the empty record; ``other`` would keep unknown ones
-    # for ever.
+    # What the body does not have is as in a record without policies. Members that the body has
+    # replace those of the empty record; ``other`` would keep unknown ones for ever.
     given = of_document(Policies, to_document(Policies()) | body)
     policies = replace(given, bundles=bundles, other={})
     # Every namespace is in at least one cluster.
@@ -274,16 +273,15 @@ async def split_bundle(
     ownership = services.ownership
 
     async def split(bundle: Bundle) -> None:
-        # Algorithms that split by the number of topics take their hashes.
-        # Runs on the broker that owns the bundle, acquired if need be: a split needs an owner that
-        # takes both halves.
+        # Algorithms that split by the number of topics take their hashes. Runs on the broker that
+        # owns the bundle, acquired if need be: a split needs an owner that takes both halves.
         topics = await services.persistent_topics.names(namespace)
         # Of the owner's own non-persistent topics: a bundle's are all loaded by its owner.
         topics += services.broker.topics.non_persistent_in(namespace)
         hashes = [topic.hash for topic in topics if bundle.covers(topic.hash)]
         cuts = split_boundaries(bundle, algorithm, hashes=hashes, positions=positions)
-        # Each cut makes one bundle more.
-        # With the ring as it was read; a split that comes in between is refused by ``cut_bundle``.
+        # Each cut makes one bundle more. With the ring as it was read; a split that comes in
+        # between is refused by ``cut_bundle``.
         if len(ring.bundles) + len(cuts) > BUNDLES_MAX:
             raise BundleNotSplit(str(bundle), f"its namespace would have more than {BUNDLES_MAX}")
         children = await ownership.split(bundle, cuts)

@@ -69,8 +69,8 @@ async def peek(request: Request, topic: TopicArg, services: ServicesArg) -> Resp
     await loaded.subscribing.create(name, from_earliest=True)
     cursor = loaded.part(PersistentSubscriptions).named(name).cursor
     reader = loaded.managed_ledger.reader
-    # Counted from 1; no message has the number 0.
-    # From the acknowledgements in memory; only the entry itself is read.
+    # Counted from 1; no message has the number 0. From the acknowledgements in memory; only the
+    # entry itself is read.
     found = nth_unacknowledged(cursor.acknowledged, reader.chain, number) if number > 0 else None
     if found is None:
         raise RestError(404, "Message not found")

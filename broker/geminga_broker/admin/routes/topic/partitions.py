@@ -157,8 +157,8 @@ async def delete_partitions(request: Request, topic: TopicArg, services: Service
         # Also where the request is cancelled: a topic that stays marked could not be used.
         await topics.set_deleted(topic, deleted=False)
         raise
-    # Partitions have no policies and schemas of their own: those of the whole go with it.
-    # What fails from here on leaves the mark. The same request can be made again, and finds no
+    # Partitions have no policies and schemas of their own: those of the whole go with it. What
+    # fails from here on leaves the mark. The same request can be made again, and finds no
     # partition.
     await services.topic_policies.delete(topic)
     await services.schemas.delete_all(topic)

@@ -131,8 +131,8 @@ def _shown(stored: StoredSchema) -> dict[str, Any]:
     info = stored.info
     schema = Schema(info.type, info.definition, info.properties)
     if schema.type is SchemaType.KEY_VALUE:
-        # The definition of a pair is binary: its halves are shown as a JSON object.
-        # Compact, as upstream prints it, with characters beyond ASCII as they are.
+        # The definition of a pair is binary: its halves are shown as a JSON object. Compact, as
+        # upstream prints it, with characters beyond ASCII as they are.
         data = json.dumps(_pair(schema), separators=(",", ":"), ensure_ascii=False)
     else:
         # A definition is JSON or Protobuf's own; bytes that are no UTF-8 must not make the answer

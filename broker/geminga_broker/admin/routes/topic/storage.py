@@ -93,8 +93,8 @@ async def terminate_partitions(
         )
 
     ends: dict[str, object] = {}
-    # One after the other: where one fails, the answer does not say which are terminated.
-    # Each is asked for with the path of a single topic, as its owner serves that.
+    # One after the other: where one fails, the answer does not say which are terminated. Each is
+    # asked for with the path of a single topic, as its owner serves that.
     for index in range(partitions):
         partition, end = topic.partition(index), partial(_terminate, services)
         ends[str(index)] = await to_partition(request, services, partition, end, rest="terminate")
@@ -160,8 +160,8 @@ async def get_internal_info(topic: TopicArg, services: ServicesArg) -> Response:
 
 
 async def _internal_stats(request: Request, services: Services, topic: TopicName) -> Document:
-    # Takes a read from ZooKeeper for each ledger of the topic.
-    # Passed on with the query where another broker is asked.
+    # Takes a read from ZooKeeper for each ledger of the topic. Passed on with the query where
+    # another broker is asked.
     with_metadata = flag(request, "metadata")
     return await services.broker.internal_stats(topic, with_metadata=with_metadata)
 

@@ -235,8 +235,8 @@ async def reset_to_position(request: Request, topic: TopicArg, services: Service
     )
 
     async def reset(loaded: Topic, subscription: Subscription) -> None:
-        # Read from the entry: it decides which of its messages are left.
-        # None where the entry does not exist (any more): then it counts as one that is no batch.
+        # Read from the entry: it decides which of its messages are left. None where the entry does
+        # not exist (any more): then it counts as one that is no batch.
         payload = await entry_at(loaded.managed_ledger.reader, target.position)
         messages = None if payload is None else batch_size(payload)
         first, remaining = target.first_and_remaining(messages or 0)
@@ -268,8 +268,8 @@ async def set_properties(request: Request, topic: TopicArg, services: ServicesAr
 
     async def replace(_: Topic, subscription: Subscription) -> None:
         cursor = subscription.cursor
-        # All former ones are removed, but for the broker's own.
-        # Keys of the broker's own cannot come in either: ``_shown`` has taken them out of the body.
+        # All former ones are removed, but for the broker's own. Keys of the broker's own cannot
+        # come in either: ``_shown`` has taken them out of the body.
         await cursor.change_properties(properties, remove=tuple(_shown(cursor.properties)))
 
     await _of_every_partition(request, services, topic, replace)

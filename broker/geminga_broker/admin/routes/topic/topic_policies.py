@@ -106,8 +106,8 @@ async def bring_to_owner(request: Request, services: Services, topic: TopicName)
         # Any partition would do, as long as all brokers take the same.
         await serve_here(request, services, topic.partition(0))
         return
-    # The topic has to exist: policies of others would never be removed.
-    # Asked before the bundle is acquired: a topic that does not exist needs no owner.
+    # The topic has to exist: policies of others would never be removed. Asked before the bundle is
+    # acquired: a topic that does not exist needs no owner.
     found = services.persistent_topics if topic.is_persistent else services.non_persistent_topics
     if not await found.exists(topic):
         raise TopicNotFound(str(topic))
