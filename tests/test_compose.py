@@ -112,7 +112,7 @@ def test_the_image_asks_a_part_for_its_health_by_a_command() -> None:
     assert command in COMMANDS
 
 
-def test_no_container_gets_a_volume_that_nobody_named() -> None:
+def test_no_container_gets_a_volume_without_a_name() -> None:
     assert "VOLUME" not in DOCKERFILE
 
 

@@ -322,7 +322,7 @@ def calls_itself_pure(name: str) -> bool:
     return re.search(r"\b[Pp]ure\b", ast.get_docstring(tree_of(name)) or "") is not None
 
 
-def test_what_decides_asks_nobody() -> None:
+def test_what_decides_does_no_io() -> None:
     pure = {name for name in sources() if calls_itself_pure(name)} - {
         name for name in sources() if name.endswith("__init__.py")
     }

@@ -22,10 +22,10 @@ OWNERS_MAX = 100_000
 class Unowned(Enum):
     """Why there is no owner to name."""
 
-    # Never taken for ``NOBODY``: a broker acquires a bundle only after ZooKeeper answered that no
+    # Never taken for ``NO_BROKER``: a broker acquires a bundle only after ZooKeeper answered that no
     # broker owns it.
     NOT_KNOWN = "it must be read from ZooKeeper"
-    NOBODY = "no broker owns it: there is no node"
+    NO_BROKER = "no broker owns it: there is no node"
     OWN_PAST = "this broker made its node in an earlier run, or by a request that got no answer"
     GIVEN_UP = "its owner is giving it up"
 
@@ -62,11 +62,11 @@ class OwnerCache:
         """The owner of the bundle from memory alone."""
         # ``Watched`` also keeps that there is no node, as None: hence two questions. ``keeps``
         # first: ``known`` answers None for a bundle that was never read, too, and a caller that
-        # took that for ``NOBODY`` would place a bundle that another broker serves.
+        # took that for ``NO_BROKER`` would place a bundle that another broker serves.
         path = bundle.path
         if not self._nodes.keeps(path):
             return Unowned.NOT_KNOWN
-        return self._nodes.known(path) or Unowned.NOBODY
+        return self._nodes.known(path) or Unowned.NO_BROKER
 
     async def read(self, bundle: Bundle) -> BundleNode | Unowned:
         """The owner of the bundle, read from ZooKeeper where it is not known; never ``NOT_KNOWN``.
@@ -74,7 +74,7 @@ class OwnerCache:
         Raises ``CoordinationError``.
         """
         # None: there is no node.
-        return await self._nodes.get(bundle.path) or Unowned.NOBODY
+        return await self._nodes.get(bundle.path) or Unowned.NO_BROKER
 
     def forget(self, bundle: Bundle) -> None:
         """Forget the bundle: this broker changes its node, or found another than is kept."""

@@ -202,7 +202,7 @@ class Ownership(Service):
                 raise ServiceNotReady(f"bundle {bundle} was split: look the topic up again")
             # A free bundle: this broker acquires it where it is placed here; else the client is
             # sent on.
-            if found is Unowned.NOBODY:
+            if found is Unowned.NO_BROKER:
                 here, view = self.address.broker_id, await self._view_brokers()
                 broker_id, reason = self._place(bundle, view, authoritative=authoritative)
                 if broker_id != here:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 
-# Who calls whom, in the process that plans and in the tasks:
+# Which calls which, in the process that plans and in the tasks:
 #
 #   Spark -> StreamReader -> StreamPlanner -> Cluster -> PlannerLoop (a thread) -> BrokerView
 #   Spark -> StreamReader -> read_part -> task_client

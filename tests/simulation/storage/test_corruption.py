@@ -68,7 +68,7 @@ COMPACTED_BELOW = SMALL_FILES.garbage.major_compaction_threshold
 HARMS_AT_ONCE = (1, 1, 2, 3)
 MEANWHILE_PROBABILITY = 0.5
 # A bookie that lost confirmed entries unawares denies them: the others must be asked, and can be.
-NOBODY_GOES = FaultMenu(
+ALL_STAY = FaultMenu(
     session_loss_rate=FULL_MENU.session_loss_rate,
     session_expiry_rate=FULL_MENU.session_expiry_rate,
     zookeeper_restart_rate=FULL_MENU.zookeeper_restart_rate,
@@ -76,7 +76,7 @@ NOBODY_GOES = FaultMenu(
     coordination=FULL_MENU.coordination,
 )
 # The harmed ones tell that they have made safe what they lose when their power fails.
-SYNCS_LIE = replace(NOBODY_GOES, lying_sync_rate=1.0, down_s_max=1.0)
+SYNCS_LIE = replace(ALL_STAY, lying_sync_rate=1.0, down_s_max=1.0)
 
 # So slow that it has little of what the others have confirmed.
 VERY_SLOW_DISK = DiskConditions(sync_s_min=0.1, sync_s_max=0.2)
@@ -419,7 +419,7 @@ async def _go_down(bookie: Host, chance: Random) -> None:
 
 
 # What happens to the harmed ones, under which menu: to most, what they notice.
-LOUDLY, SILENTLY, LYING = (FULL_MENU, LOUD), (NOBODY_GOES, SILENT), (SYNCS_LIE, ())
+LOUDLY, SILENTLY, LYING = (FULL_MENU, LOUD), (ALL_STAY, SILENT), (SYNCS_LIE, ())
 Kind = tuple[FaultMenu, tuple[Callable[[Harm], bool], ...]]
 
 

@@ -190,7 +190,7 @@ async def test_a_new_auditor_goes_on_where_the_last_one_checked() -> None:
         assert auditor.counters.checks == 1
 
 
-async def test_a_check_does_not_mark_whom_the_audit_waits_for() -> None:
+async def test_a_check_does_not_mark_bookies_that_the_audit_waits_for() -> None:
     cluster = make_cluster()
     cluster.lose(1)
     config = replace(

@@ -47,10 +47,10 @@ async def test_nothing_is_known_before_it_is_asked(
 async def test_that_no_broker_owns_a_bundle_is_known_until_one_does(
     owners: OwnerCache, other: Coordination, requests: list[str], settle: Settle
 ) -> None:
-    assert await owners.read(BUNDLE) is Unowned.NOBODY
+    assert await owners.read(BUNDLE) is Unowned.NO_BROKER
     requests.clear()
-    assert owners.known(BUNDLE) is Unowned.NOBODY
-    assert await owners.read(BUNDLE) is Unowned.NOBODY
+    assert owners.known(BUNDLE) is Unowned.NO_BROKER
+    assert await owners.read(BUNDLE) is Unowned.NO_BROKER
     assert requests == []
     await own(other, "http://there:8080")
     await settle()
