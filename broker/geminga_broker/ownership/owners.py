@@ -22,8 +22,8 @@ OWNERS_MAX = 100_000
 class Unowned(Enum):
     """Why there is no owner to name."""
 
-    # Never taken for ``NO_BROKER``: a broker acquires a bundle only after ZooKeeper answered that no
-    # broker owns it.
+    # Never taken for ``NO_BROKER``: a broker acquires a bundle only after ZooKeeper answered that
+    # no broker owns it.
     NOT_KNOWN = "it must be read from ZooKeeper"
     NO_BROKER = "no broker owns it: there is no node"
     OWN_PAST = "this broker made its node in an earlier run, or by a request that got no answer"
