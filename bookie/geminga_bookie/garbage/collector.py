@@ -295,7 +295,7 @@ class Collector(Service):
                 )
             except UnknownFormat as error:
                 self._damaged_logs.add(number)
-                log.error(  # noqa: TRY400 the same
+                log.error(  # noqa: TRY400 no trace: the log's file is what cannot be read
                     "entry log is of a newer version and stays as it is",
                     extra={"error": str(error)},
                 )

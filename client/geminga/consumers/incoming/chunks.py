@@ -42,15 +42,17 @@ class _IncompleteMessage:
 
 # What may become of a chunk, by its index and by how many chunks of its message are here:
 #
-#   index 0                  begins the message; what was here of it is dropped
+#   index 0                  begins the message; what was here of it is dropped (``_end_run``)
 #   index = number here      joins it; the last one makes the message whole
-#   its entry is here        a repetition: ignored
-#   else, and old            given up (``on_expired``): it would come again without end
+#   its entry is here        delivered again: ignored
+#   index < number here,     the topic has it twice: given up (``on_expired``)
+#     and a newer entry
+#   else, and old            given up, too: it would come again without end
 #   else                     out of order: all that is here comes again (``on_dropped``)
 #
 # An entry that is here ends in a whole message, which acknowledges it, or in one of the two
-# callbacks. Those that index 0 or ``clear`` drops do not: they come again when the broker delivers
-# once more what is not acknowledged.
+# callbacks. Those that ``clear`` drops, or index 0 delivered once more, do not: the broker delivers
+# them again, since they are not acknowledged.
 @dataclass(slots=True, eq=False)
 class PendingChunks:
     """Chunks whose message is not whole yet, of ``messages_max`` messages at most."""
